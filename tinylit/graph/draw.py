@@ -6,8 +6,8 @@
 __all__ = ['colours', 'ARITY', 'REGIONS', 'layouts', 'Picture', 'op_name', 'family_of', 'roots_of', 'below', 'shorten',
            'arg_text', 'shape_text', 'lines_of', 'Parts', 'fold_into_readers', 'longest_run', 'fold_runs',
            'folded_parts', 'counted', 'box_lines', 'box_family', 'arrows', 'describe', 'nested', 'innermost',
-           'dot_text', 'box_dot', 'to_dot', 'find_dot', 'run_dot', 'clean_svg', 'text_svg', 'draw', 'plot', 'size_of',
-           'strip']
+           'dot_text', 'box_dot', 'to_dot', 'find_dot', 'run_dot', 'clean_svg', 'svg_of', 'text_svg', 'draw', 'plot',
+           'shade', 'pixels', 'images', 'size_of', 'strip']
 
 # %% ../../nbs/03_draw.ipynb #301286ce
 import io
@@ -236,7 +236,7 @@ def to_dot(g: Parts, label=None, edge=None, clusters=None, highlight=(), directi
     def inner(c): return "\n".join(body[c] + [region(i, d) for i, d in enumerate(inside) if inside[d] == c])
     lines = [f'n{s} -> n{p}' + (f" [label={dot_text([t])}]" if t else "") for s, p, t in arrows(g, edge)]
     return "\n".join([f'digraph {{ rankdir={direction} ordering="in" ranksep=0.3 nodesep=0.2 fontname="Helvetica" fontsize=11 labeljust="l"',
-                      'node [shape=box style="filled,rounded" fontname="Helvetica" fontsize=11 color="#666666" height=0.3 margin="0.14,0.05"]',
+                      'node [shape=box style="filled,rounded" fontname="Helvetica" fontsize=11 color="#666666" height=0.3 width=0.5 margin="0.14,0.05"]',
                       'edge [color="#666666" fontname="Helvetica" fontsize=10 arrowsize=0.6]', inner(None), *lines, "}"])
 
 # %% ../../nbs/03_draw.ipynb #c8165c21
@@ -262,12 +262,17 @@ def clean_svg(svg: str) -> str:
     svg = re.sub(r'(<g class="node">.*?<text)', r'\1 font-weight="bold"', svg, flags=re.S)     # the first line of a box
     return re.sub(r"\s*\n\s*", " ", svg).strip()
 
+def svg_of(width: float, height: float, body: str) -> str:
+    "`body` as a drawing of its own, on a white ground."
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{width:g}" height="{height:g}" '
+            f'viewBox="0 0 {width:g} {height:g}"><rect width="100%" height="100%" fill="white"/>{body}</svg>')
+
 def text_svg(text: str) -> str:
-    "`text` as a drawing, for machines that cannot lay out graphs."
-    lines = text.split("\n")
-    w, h = 16 + 7 * max(map(len, lines)), 16 + 16 * len(lines)
-    rows = "".join(f'<text x="8" y="{20 + 16 * i}" font-family="monospace" font-size="12">{escape(t)}</text>' for i, t in enumerate(lines))
-    return f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}"><rect width="{w}" height="{h}" fill="white"/>{rows}</svg>'
+    "`text` as a drawing: program text, or a graph where nothing can lay it out."
+    lines = text.rstrip().split("\n")
+    rows = (f'<text x="8" y="{20 + 16 * i}" font-family="monospace" font-size="12">{escape(t).replace(" ", chr(160))}</text>'
+            for i, t in enumerate(lines))
+    return svg_of(20 + 7.3 * max(map(len, lines)), 16 + 16 * len(lines), "".join(rows))
 
 # %% ../../nbs/03_draw.ipynb #00ccb841
 def draw(x, caption: str = "", label=None, edge=None, clusters=None, highlight=(), limit: int = 25, direction: str = "TB") -> Picture:
@@ -298,6 +303,38 @@ def plot(figure, alt: str, caption: str = "", size=(6, 3.5)) -> Picture:
         figure.savefig(file, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
     return Picture(clean_svg(re.sub(r"<metadata>.*?</metadata>", "", file.getvalue(), flags=re.S)), alt, caption)
 
+# %% ../../nbs/03_draw.ipynb #82c3855c
+def shade(v: float) -> str:
+    "The colour of `v` between -1 and 1: white is 0, black 1, and below 0 it turns red."
+    c = round(255 * (1 - abs(v)))
+    return f"#{255 if v < 0 else c:02x}{c:02x}{c:02x}"
+
+def pixels(grid, top: float, size: int, levels: int = 12) -> str:
+    "Rows of numbers as squares of `size`, equal neighbours joined, one path a shade; `top` is fully dark."
+    paths = {}
+    for y, row in enumerate(grid):
+        row, x = [round(max(-1.0, min(1.0, float(v) / top)) * levels) for v in row], 0
+        while x < len(row):
+            n = next((k for k in range(x, len(row)) if row[k] != row[x]), len(row)) - x
+            if row[x]: paths.setdefault(row[x], []).append(f"M{x * size} {y * size}h{n * size}v{size}h-{n * size}z")
+            x += n
+    return "".join(f'<path fill="{shade(k / levels)}" d="{"".join(d)}"/>' for k, d in sorted(paths.items()))
+
+def images(grids, titles=None, caption: str = "", columns: int = 8, size: int = 6, alt: str = "") -> Picture:
+    "Small images (rows of numbers each) in a grid, under their `titles`; one scale for all, negative numbers red."
+    grids = [[list(row) for row in g] for g in grids]
+    titles = [str(t) for t in titles or [""] * len(grids)]
+    top = max((abs(float(v)) for g in grids for row in g for v in row), default=0) or 1.0
+    head, w, h = 16 if any(titles) else 2, size * max(len(g[0]) for g in grids) + 10, size * max(map(len, grids)) + 10
+    def one(i, g):
+        x, y = i % columns * w + 5, i // columns * (h + head) + head
+        frame = f'<rect width="{size * len(g[0])}" height="{size * len(g)}" fill="none" stroke="#bbb"/>'
+        title = f'<text y="-4" font-family="Helvetica,Arial,sans-serif" font-size="11">{escape(titles[i])}</text>'
+        return f'<g transform="translate({x} {y})">{pixels(g, top, size)}{frame}{title if titles[i] else ""}</g>'
+    svg = svg_of(w * min(columns, len(grids)), (h + head) * -(-len(grids) // columns), "".join(map(one, range(len(grids)), grids)))
+    named = f": {', '.join(titles)}" if any(titles) else ""
+    return Picture(svg, alt or f"{len(grids)} images of {len(grids[0])}×{len(grids[0][0])} numbers{named}", caption)
+
 # %% ../../nbs/03_draw.ipynb #d02ed2bb
 def size_of(svg: str) -> tuple[float, float]:
     "Width and height of a drawing."
@@ -316,5 +353,5 @@ def strip(items: list, titles=None, caption: str = "", columns: int = 4, **optio
             body.append(f'<text x="{x + 4}" y="{y + 15}" font-family="Helvetica,sans-serif" font-size="13" font-weight="bold">{escape(titles[i])}</text>{inner}')
             x += max(w, 8 * len(titles[i])) + 16
         y, wide = y + 30 + max(size_of(p.svg)[1] for p in row), max(wide, x)
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{wide:g}" height="{y:g}" viewBox="0 0 {wide:g} {y:g}"><rect width="100%" height="100%" fill="white"/>{"".join(body)}</svg>'
+    svg = svg_of(wide, y, "".join(body))
     return Picture(svg, "\n".join(f"{t}:\n{p.alt}" for t, p in zip(titles, pics)), caption)
