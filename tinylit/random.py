@@ -57,8 +57,7 @@ def manual_seed(seed: int = 0):
 def random_bits(n: int) -> tuple[Node, Node]:
     "Two independent rows of `n` uint32 words, all bits random."
     seed, high, low = stream.take(n)
-    zero = const(0, dtypes.uint32)
-    return threefry(seed, high, iota(n).cast(dtypes.uint32) + low, iota(n).cast(dtypes.uint32) * zero)
+    return threefry(seed, high, iota(n).cast(dtypes.uint32) + low, const(0, dtypes.uint32))
 
 def unit(bits: Node, digits: int) -> Node:
     "Uniform in [0, 1) from the upper `digits` bits of each word."

@@ -11,7 +11,7 @@ from collections import Counter
 from ..graph.op import Op
 from ..graph.dtype import DType, dtypes, bounds_of
 from ..graph.node import Node, toposort
-from .device import Buffer, HostDevice, Unavailable, buffer_of, realized, register
+from .device import Buffer, HostDevice, Unavailable, register
 
 # %% ../../nbs/10_numpy.ipynb #478170ab
 try: import numpy as np
@@ -181,5 +181,5 @@ class Numpy(HostDevice):
         super().__init__()
     def run(self, roots: list[Node]) -> list[Buffer]:
         "A Buffer for each node of `roots`."
-        known = {n: load(b).reshape(n.shape) for n in toposort(*roots, stop=realized.keys()) if (b := realized.get(n))}
+        known = {n: load(b).reshape(n.shape) for n in toposort(*roots, stop=self.realized.keys()) if (b := self.realized.get(n))}
         return [Buffer(r.numel, r.dtype, self, to_bytes(np.broadcast_to(a, r.shape), r.dtype)) for r, a in zip(roots, evaluate(roots, known))]
