@@ -18,7 +18,7 @@ FAMILIES = {
     "movement": "RESHAPE PERMUTE EXPAND PAD SHRINK FLIP WINDOW",    # no arithmetic, only another way to look
     "reduce":  "REDUCE FOLD",                                       # many elements into one; WINDOW undone
     "memory":  "GATHER SCATTER CAT CONTIGUOUS",              # positions that are data; what must be written down
-    "element": "RANGE LINEAR LEAST LOAD STORE SINK",                # below the graph: one element at a time
+    "element": "RANGE LINEAR CLAMP WITHIN LOAD STORE SINK",         # below the graph: one element at a time
     "lane":    "RAMP LANES FOLDLANES",                              # below that: several elements at a time
     "loop":    "BLOCK LOOP ACC UPDATE",                             # and statements inside loops
 }
