@@ -185,7 +185,7 @@ def arrows(g: Parts, edge=None):
         for h, text in found if len(nodes) == 1 else dict.fromkeys(found): yield h, p, text
 
 # %% ../../nbs/03_draw.ipynb #d89965be
-def describe(g: Parts, label=None, edge=None, clusters=None, highlight=()) -> str:
+def describe(g: Parts, label=None, edge=None, clusters=None, highlight=(), dashed=()) -> str:
     "The picture in words: one line a box, sources first, every node named."
     name = {p: f"n{i}" for i, p in enumerate(g.parts)}
     reads = {p: [] for p in g.parts}
@@ -193,8 +193,10 @@ def describe(g: Parts, label=None, edge=None, clusters=None, highlight=()) -> st
     out = [f"{name[p]}: " + ", ".join(filter(None, box_lines(g, p, label))) + (" of " + " and ".join(r) if r else "") for p, r in reads.items()]
     for title, members in (clusters or {}).items():
         out.append(f"{title} holds " + ", ".join(dict.fromkeys(name[g.home[id(n)]] for n in members if id(n) in g.home)))
-    marked = [name[g.home[id(n)]] for n in highlight if id(n) in g.home]
-    return "\n".join(out + ([f"marked: {', '.join(sorted(set(marked), key=lambda m: int(m[1:])))}"] if marked else []))
+    for title, nodes in ("marked", highlight), ("dashed", dashed):
+        found = {name[g.home[id(n)]] for n in nodes if id(n) in g.home}
+        if found: out.append(f"{title}: {', '.join(sorted(found, key=lambda m: int(m[1:])))}")
+    return "\n".join(out)
 
 # %% ../../nbs/03_draw.ipynb #46291131
 REGIONS = ("#fdf3e3", "#e8f3fb", "#ecf7e8", "#f6ecf9", "#fbeaea", "#eef0f2")     # grounds of kernels, in turn
@@ -217,19 +219,21 @@ def dot_text(lines: list[str]) -> str:
     "Lines of text as DOT writes them."
     return '"' + "\\n".join(t.replace("\\", "\\\\").replace('"', '\\"') for t in lines if t) + '"'
 
-def box_dot(name, lines: list[str], colour: str, marked: bool, folded: bool) -> str:
+def box_dot(name, lines: list[str], colour: str, marked: bool, folded: bool, dashed: bool) -> str:
     "One node in DOT."
-    extra = ' color="#c00000" penwidth=3' if marked else ""
+    extra = (' color="#c00000" penwidth=3' if marked else "") + (' style="filled,rounded,dashed"' if dashed else "")
     return f'{name} [label={dot_text(lines)} fillcolor="{colour}"{extra}{" peripheries=2" if folded else ""}]'
 
 # %% ../../nbs/03_draw.ipynb #db1deb97
-def to_dot(g: Parts, label=None, edge=None, clusters=None, highlight=(), direction="TB") -> str:
+def to_dot(g: Parts, label=None, edge=None, clusters=None, highlight=(), dashed=(), direction="TB") -> str:
     "The picture as DOT text: arrows point the way the data flows."
     marked, inside = {id(n) for n in highlight}, nested(clusters or {}, g.nodes)
+    dotted = {id(n) for n in dashed}
     body = {c: [] for c in (None, *inside)}
     for p, nodes in g.parts.items():
         body[g.where(p) if g.where(p) in body else None].append(box_dot(
-            f"n{p}", box_lines(g, p, label, 4), colours[box_family(g, p)], any(id(n) in marked for n in nodes), len(nodes) > 1))
+            f"n{p}", box_lines(g, p, label, 4), colours[box_family(g, p)], any(id(n) in marked for n in nodes),
+            len(nodes) > 1, all(id(n) in dotted for n in nodes)))
     def region(i, c):
         loop = str(c).startswith("loop")
         look = 'style="rounded" color="#777777"' if loop else f'style="filled,rounded" color="{REGIONS[i % 6]}"'
@@ -276,16 +280,17 @@ def text_svg(text: str) -> str:
     return svg_of(20 + 7.3 * max(map(len, lines)), 16 + 16 * len(lines), "".join(rows))
 
 # %% ../../nbs/03_draw.ipynb #00ccb841
-def draw(x, caption: str = "", label=None, edge=None, clusters=None, highlight=(), limit: int = 25, direction: str = "TB") -> Picture:
+def draw(x, caption: str = "", label=None, edge=None, clusters=None, highlight=(), dashed=(),
+         limit: int = 25, direction: str = "TB") -> Picture:
     """The graph of `x` (anything with `op` and `src`, with a `.node`, or several of these), data flowing downwards.
     `label(node)` adds text to a box and `edge(source, node)` to an arrow; `clusters` {name: nodes} draws regions, boxes if
-    the name starts with "loop"; `highlight` marks nodes; above `limit` boxes the graph is folded."""
+    the name starts with "loop"; `highlight` marks nodes, `dashed` outlines them so; above `limit` boxes the graph is folded."""
     nodes, clusters = below(x), {c: list(m) for c, m in (clusters or {}).items()}
     region = innermost(clusters, nodes)
     kept = {id(n): ("marked", i) for i, n in enumerate(highlight)}
     g = folded_parts(Parts(nodes, {**region, **kept}), limit) if len(nodes) > limit else Parts(nodes, region)
     g.region = region
-    options = dict(label=label, edge=edge, clusters=clusters, highlight=highlight)
+    options = dict(label=label, edge=edge, clusters=clusters, highlight=highlight, dashed=dashed)
     alt, dot = describe(g, **options), to_dot(g, direction=direction, **options)
     svg = next((s for r in layouts if (s := r(dot))), None)
     return Picture(clean_svg(svg) if svg else text_svg(alt), alt, caption)

@@ -13,8 +13,8 @@ class Optimizer:
     "Steps that change tensors by their gradients. What may change between steps is a tensor, so that captured steps see it."
     def __init__(self, params: list, lr: float):
         self.params = list({id(p): p for p in params}.values())
-        if not self.params: raise ValueError("no parameters: pass nn.parameters(model), or tensors with requires_grad=True")
-        if any(not p.requires_grad for p in self.params): raise ValueError("a parameter has requires_grad=False; pass nn.parameters(model)")
+        if not self.params or not all(p.requires_grad for p in self.params):
+            raise ValueError("an optimizer needs tensors with requires_grad=True: nn.parameters(model)")
         self.rate = Tensor(float(lr), device=self.params[0].device)
     @property
     def lr(self) -> Tensor: return self.rate
@@ -23,7 +23,8 @@ class Optimizer:
 
     def like_params(self) -> list:
         "A tensor of zeros for each parameter, never narrower than float32."
-        return [Tensor.zeros(p.shape, dtype=p.dtype.accumulator, device=p.device).contiguous() for p in self.params]
+        def zeros(p): return Tensor.zeros(p.shape, dtype=p.dtype.accumulator, device=p.device)
+        return [zeros(p).contiguous() for p in self.params]
     def zero_grad(self):
         "Forgets the gradients; without it, those of the next batch are added."
         for p in self.params: p.grad = None
@@ -32,11 +33,12 @@ class Optimizer:
         realize(*self.schedule_step())
     def schedule_step(self) -> list:
         "The tensors that a step changes, assigned but not computed."
-        active = [(i, p, p.grad.detach().cast(p.dtype.accumulator)) for i, p in enumerate(self.params) if p.grad is not None]
-        if not active: raise ValueError("no parameter has a gradient: call loss.backward() before step()")
+        active = [(i, p) for i, p in enumerate(self.params) if p.grad is not None]
+        if not active: raise ValueError("no gradients: call loss.backward() before step()")
         changed = self.begin()
-        for i, p, g in active:
-            new, state = self.update(i, p.detach(), g)
+        for i, p in active:
+            wide = p.dtype.accumulator
+            new, state = self.update(i, p.detach().cast(wide), p.grad.detach().cast(wide))
             p.assign(new.cast(p.dtype))
             changed += [p, *state]
         return changed
@@ -50,7 +52,8 @@ class Optimizer:
 # %% ../../nbs/15_optim.ipynb #68426ac0
 class SGD(Optimizer):
     "Downhill by lr times the gradient, with momentum (Polyak 1964), Nesterov's look ahead, and weight decay."
-    def __init__(self, params: list, lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False):
+    def __init__(self, params: list, lr: float = 0.001, momentum: float = 0.0,
+                 weight_decay: float = 0.0, nesterov: bool = False):
         super().__init__(params, lr)
         if nesterov and not momentum: raise ValueError("nesterov=True needs a momentum above 0, for example 0.9")
         self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
@@ -66,7 +69,8 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     "Running means of the gradient and of its square; a step is their ratio (Kingma & Ba 2015, arXiv:1412.6980)."
     decoupled = False
-    def __init__(self, params: list, lr: float = 0.001, betas: tuple = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0):
+    def __init__(self, params: list, lr: float = 0.001, betas: tuple = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0):
         super().__init__(params, lr)
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.m, self.v = self.like_params(), self.like_params()
@@ -78,12 +82,15 @@ class Adam(Optimizer):
     def update(self, i: int, p: Tensor, g: Tensor) -> tuple:
         m, v = self.m[i], self.v[i]
         if self.weight_decay and not self.decoupled: g = g + p * self.weight_decay
-        for mean, beta, now in zip((m, v), self.betas, (g, g * g)): mean.assign(mean * beta + now * (1 - beta))
         if self.weight_decay and self.decoupled: p = p * (1 - self.rate * self.weight_decay)
-        return p - self.rate * (m / self.weights[0]) / ((v / self.weights[1]).sqrt() + self.eps), [m, v]
+        for mean, beta, now in zip((m, v), self.betas, (g, g * g)):
+            mean.assign(mean * beta + now * (1 - beta))
+        size = (v / self.weights[1]).sqrt() + self.eps
+        return p - self.rate * (m / self.weights[0]) / size, [m, v]
 
 class AdamW(Adam):
     "Adam whose weight decay shrinks the weights themselves (Loshchilov & Hutter 2019, arXiv:1711.05101)."
     decoupled = True
-    def __init__(self, params: list, lr: float = 0.001, betas: tuple = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01):
+    def __init__(self, params: list, lr: float = 0.001, betas: tuple = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.01):
         super().__init__(params, lr, betas, eps, weight_decay)
