@@ -450,7 +450,7 @@ def put_back(value: Node, t) -> Node:
 def realize(*tensors):
     "Computes `tensors`, and those that were assigned to, together: they share what they have in common."
     if traces: return traces[-1].realized(tensors)
-    tensors += tuple(pending.values())
+    tensors = {id(t): t for t in (*tensors, *pending.values())}.values()      # each once
     pending.clear()
     for dev in {t.device for t in tensors}:
         wanted = [t for t in tensors if t.device is dev and t.buffer is None]
