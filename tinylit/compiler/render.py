@@ -144,7 +144,8 @@ class CStyle:
     def spell(self, n: Node) -> str:
         table = lane_code if n.dtype.lanes > 1 or any(s.dtype.lanes > 1 for s in n.src) else code
         if n.op is Op.LOAD: return table[n.op](self, n)
-        return table[n.op](self, n, *map(self.name, n.src))
+        text = table[n.op](self, n, *map(self.name, n.src))
+        return f"(({self.ctype(n.dtype)}){text})" if n.dtype.is_int and n.dtype.bits < 32 and n.dtype.lanes == 1 else text
 
     def load(self, n: Node) -> str:
         text = f"b{n.arg[0]}[{self.index(n.src[0])}]"
