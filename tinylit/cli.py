@@ -6,8 +6,8 @@
 __all__ = ['SILENT', 'BUDGET', 'MOST_TOKENS', 'OPTIONAL', 'COMPILERS', 'docstring_lines', 'code_size', 'group_of', 'exported',
            'line_table', 'here', 'show_lines', 'device_names', 'state_of', 'show_devices', 'found', 'package_version',
            'compiler_version', 'doctor', 'MLP', 'CNN', 'training_step', 'rows_of_epochs', 'guesses', 'Run', 'progress',
-           'fit', 'smooth', 'loss_picture', 'test_picture', 'filter_picture', 'demo_pictures', 'page', 'demo', 'parser',
-           'main']
+           'trained', 'smooth', 'loss_picture', 'test_picture', 'filter_picture', 'demo_pictures', 'page', 'demo',
+           'parser', 'main']
 
 # %% ../nbs/50_cli.ipynb #7e749ea3
 import argparse
@@ -236,7 +236,7 @@ def progress(steps: Iterable, total: int, name: str) -> Iterable:
     except ImportError: return steps
     return tqdm(steps, total=total, desc=name, leave=False, disable=None)      # none where nobody watches
 
-def fit(model, sets: tuple, steps: int, size: int = 64, lr: float = 0.003) -> Run:
+def trained(model, sets: tuple, steps: int, size: int = 64, lr: float = 0.003) -> Run:
     "Trains `model` on `sets` (x_train, y_train, x_test, y_test) for `steps` batches of `size`, then tests it."
     x, y, x_test, y_test = sets
     run = Run(type(model).__name__, model, training_step(model, x, y, lr), [], [], [], y_test.tolist())
@@ -297,7 +297,7 @@ def demo(args) -> int:
     print(f"{len(sets[0]):,} images of {x.shape[2]}x{x.shape[3]} to learn from, {len(sets[2]):,} to be tested on; device {default_device().name}")
     runs, accounts = [], {}
     for network in (MLP, CNN):
-        runs.append(run := fit(network(x.shape[-1]), sets, args.steps))
+        runs.append(run := trained(network(x.shape[-1]), sets, args.steps))
         accounts[run.name] = ledger(run.step, Tensor(list(range(64))))
         print(run, f"  a step: {repr(accounts[run.name]).splitlines()[0]}", sep="\n")
     pictures = demo_pictures(runs, sets[2])

@@ -83,7 +83,7 @@ def read_npz(path) -> dict[str, Raw]:
     "The arrays of a .npz file, by name. ValueError names the file and what is wrong with it."
     try:
         with zipfile.ZipFile(path) as z: return {n.removesuffix(".npy"): read_npy(z.read(n)) for n in z.namelist()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, SyntaxError, KeyError, IndexError, struct.error) as e:
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, SyntaxError, TypeError, LookupError, RuntimeError) as e:
         raise ValueError(f"{path} cannot be read ({e})") from None
 
 # %% ../nbs/16_data.ipynb #db7e9011
