@@ -231,14 +231,14 @@ def chain(n: int) -> Node:
 
 
 def test_deep_graphs_and_linear_time():
-    "Ten times the nodes in about ten times the time."
+    "Ten times the nodes in about ten times the time (a quadratic pass would take a hundred times)."
     def seconds(n):
-        start = time.perf_counter()
+        start = time.process_time()
         new, = rewrite([chain(n)], simplify)
         assert len(toposort(new)) < n * 0.6
-        return time.perf_counter() - start
+        return time.process_time() - start
     seconds(1000)
-    assert min(seconds(10_000) for _ in range(3)) < 15 * min(seconds(1000) for _ in range(3))
+    assert min(seconds(10_000) for _ in range(3)) < 25 * min(seconds(1000) for _ in range(3))
 
 
 def test_shared_nodes_are_visited_once():
