@@ -239,7 +239,7 @@ class Index:
     def __setitem__(self, key, x):
         "`x[key] = value`; where lists or tensors name one element twice, the last value stays."
         target = self[key]
-        if target is self or target.base is not None: return target.assign(x)
+        if target is self or target.base is (self if self.base is None else self.base): return target.assign(x)
         places = Tensor.arange(self.numel, device=self.device).reshape(self.shape)[key].flatten()
         order = Tensor.arange(places.numel, device=self.device)
         last = Tensor.full(self.numel, -1, device=self.device).scatter_reduce(0, places, order, "amax")
@@ -453,10 +453,12 @@ def realize(*tensors):
     tensors = {id(t): t for t in (*tensors, *pending.values())}.values()      # each once
     pending.clear()
     for dev in {t.device for t in tensors}:
-        wanted = [t for t in tensors if t.device is dev and t.buffer is None]
-        nodes = list(dict.fromkeys(t.node for t in wanted))
-        if nodes: dev.realized.update(zip(nodes, dev.run(nodes)))
-        for t in wanted: settle(t)
+        wanted = [(t, t.node) for t in tensors if t.device is dev and t.buffer is None]
+        if not (nodes := list(dict.fromkeys(n for _, n in wanted))): continue
+        done = dict(zip(nodes, dev.run(nodes)))
+        dev.realized.update(done)
+        for t, _ in wanted: settle(t)
+        dev.realized.update((t.node, done[n]) for t, n in wanted)     # a view may follow a settled base
 
 def settle(t):
     "A computed tensor forgets how it was made, unless a gradient may have to flow through it."

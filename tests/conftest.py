@@ -1,0 +1,23 @@
+"Every test that asks for `device` runs on each device that works here."
+import os
+
+import pytest
+
+from tinylit.backend.device import Unavailable
+from tinylit.backend.device import device as find_device
+
+
+def works(name: str) -> bool:
+    try: find_device(name)
+    except Unavailable: return False
+    return True
+
+
+NAMES = [name for name in ("numpy", "c") if works(name)]
+
+
+@pytest.fixture(params=NAMES)
+def device(request, monkeypatch):
+    "The name of a device, which is the default one while the test runs."
+    monkeypatch.setenv("TINYLIT_DEVICE", request.param)
+    return request.param
