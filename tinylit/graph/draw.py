@@ -7,7 +7,7 @@ __all__ = ['layouts', 'colours', 'ARITY', 'SKETCHED', 'REGIONS', 'LOOK', 'FONT',
            'svg_of', 'text_svg', 'op_name', 'family_of', 'roots_of', 'below', 'shorten', 'arg_text', 'shape_text',
            'lines_of', 'Parts', 'fold_into_readers', 'longest_run', 'fold_runs', 'fold_stretches', 'folded_parts',
            'counted', 'box_lines', 'box_family', 'arrows', 'describe', 'nested', 'innermost', 'dot_text', 'box_dot',
-           'region_dot', 'to_dot', 'draw', 'as_nodes', 'plot', 'shade', 'pixels', 'images', 'size_of', 'placed',
+           'region_dot', 'to_dot', 'draw', 'as_nodes', 'plot', 'shade', 'pixels', 'tile', 'images', 'size_of', 'placed',
            'strip']
 
 # %% ../../nbs/03_draw.ipynb #301286ce
@@ -31,8 +31,9 @@ class Picture:
     def __repr__(self): return self.alt + (f"\n{self.caption}" if self.caption else "")
     def _repr_html_(self) -> str:
         data = quote(self.svg, safe=" !$&'()*+,-./:;=?@_~")
-        image = f'<img alt="{escape(self.alt)}" src="data:image/svg+xml,{data}" style="max-width:100%">'
-        return f"<figure>{image}<figcaption>{escape(self.caption)}</figcaption></figure>"
+        source = f'src="data:image/svg+xml,{data}" style="max-width:100%"'
+        return (f'<figure><img alt="{escape(self.alt)}" {source}>'
+                f"<figcaption>{escape(self.caption)}</figcaption></figure>")
     def save(self, path) -> Path:
         "Writes the SVG file `path`, on a white ground."
         path = Path(path)
@@ -42,8 +43,9 @@ class Picture:
 # %% ../../nbs/03_draw.ipynb #c8165c21
 def find_dot() -> str | None:
     "The program that lays out graphs: graphviz-pure beside this Python or on the path, else dot."
-    names = ("graphviz-pure", str(Path(sys.executable).parent)), ("graphviz-pure", None), ("dot", None)
-    return next(filter(None, (shutil.which(name, path=where) for name, where in names)), None)
+    beside = str(Path(sys.executable).parent)
+    places = ("graphviz-pure", beside), ("graphviz-pure", None), ("dot", None)
+    return next(filter(None, (shutil.which(name, path=where) for name, where in places)), None)
 
 def run_dot(dot: str) -> str | None:
     "`dot` laid out by a program of this machine, as SVG."
@@ -83,8 +85,8 @@ colours = {   # one colour a family, the same all book long
     "leaf": "#f7ebb5", "unary": "#cfe9c9", "binary": "#b8daf3", "ternary": "#a3d9d3",
     "movement": "#e3d3f1", "reduce": "#f8b8a6", "memory": "#f5cf9d",
     "element": "#dcdcdc", "lane": "#f5c4de", "loop": "#c6cdea"}
-ARITY = ("leaf", "unary", "binary", "ternary")               # a sketch's operation goes by its sources,
-SKETCHED = dict.fromkeys(("sum", "mean", "@"), "reduce")     # unless its name says more
+ARITY = ("leaf", "unary", "binary", "ternary")             # a sketch's operation goes by its sources,
+SKETCHED = dict.fromkeys(("sum", "mean", "@"), "reduce")   # unless its name says more
 
 def op_name(n) -> str:
     "What the operation of `n` is called; a pattern may allow several, or any."
@@ -102,7 +104,9 @@ def family_of(n) -> str:
 def roots_of(x) -> list:
     "The nodes to start from: `x` has `op` and `src`, or has a `.node`, or is several of these."
     if hasattr(x, "op") and hasattr(x, "src"): return [x]
-    return [x.node] if hasattr(x, "node") else [r for y in x for r in roots_of(y)]
+    if hasattr(x, "node"): return [x.node]
+    if hasattr(x, "__iter__") and not isinstance(x, str): return [r for y in x for r in roots_of(y)]
+    raise TypeError(f"nothing to draw: {type(x).__name__} {x!r} has neither op and src nor a node")
 
 def below(x) -> list:
     "Every node that `x` is made of, once each, sources first."
@@ -120,7 +124,7 @@ def shorten(text: str, width: int = 28) -> str:
     return text if len(text) <= width else text[:width - 1] + "…"
 
 def arg_text(n) -> str:
-    "The static argument of `n`: a value, an axis, the number of a buffer; not what `shape_text` says."
+    "The static argument of `n`: a value, an axis, which buffer; not what `shape_text` says."
     a = getattr(n, "arg", None)
     if a is None or hasattr(a, "shape") or a == getattr(n, "shape", None): return ""
     if hasattr(a, "id") and hasattr(a, "size"): return f"#{a.id}"
@@ -172,10 +176,11 @@ def fold_into_readers(g: Parts, limit: int, wanted):
     "Folds a part into its only reader where `wanted(part, reader)`, until `limit` parts are left."
     for p, rs in g.readers().items():
         if len(g.parts) <= limit: return
-        if len(rs) == 1 and g.where(p) == g.where(rs[0]) and wanted(p, rs[0]): g.join([p, rs[0]], rs[0])
+        if len(rs) != 1 or g.where(p) != g.where(rs[0]): continue
+        if wanted(p, rs[0]): g.join([p, rs[0]], rs[0])
 
 def longest_run(said: list) -> tuple:
-    "(parts saved, start, period, times) of the longest stretch of `said` that repeats in one region."
+    "(parts saved, start, period, times) of the longest stretch that repeats within one region."
     best = 0, 0, 1, 1
     for period in range(1, min(len(said) // 2, 100) + 1):
         same = 0
@@ -247,12 +252,15 @@ def describe(g: Parts, label=None, edge=None, clusters=None, highlight=(), dashe
     name = {p: f"n{i}" for i, p in enumerate(g.parts)}
     reads = {p: [] for p in g.parts}
     for s, p, text in arrows(g, edge): reads[p].append(name[s] + (f" ({text})" if text else ""))
-    def line(p, r):
-        return f"{name[p]}: " + ", ".join(filter(None, box_lines(g, p, label))) + (" of " + " and ".join(r) if r else "")
-    def named(nodes): return ", ".join(dict.fromkeys(name[g.home[id(n)]] for n in g.nodes if id(n) in nodes))
-    out = [line(p, r) for p, r in reads.items()]
-    out += [f"{title} holds {named(set(map(id, members)))}" for title, members in (clusters or {}).items()]
-    out += [f"{title}: {named(set(map(id, ns)))}" for title, ns in (("marked", highlight), ("dashed", dashed)) if ns]
+    def line(p):
+        what = ", ".join(filter(None, box_lines(g, p, label)))
+        return f"{name[p]}: {what}" + (" of " + " and ".join(reads[p]) if reads[p] else "")
+    def named(nodes):
+        ids = {id(n) for n in nodes}
+        return ", ".join(dict.fromkeys(name[g.home[id(n)]] for n in g.nodes if id(n) in ids))
+    out = [line(p) for p in g.parts]
+    out += [f"{title} holds {named(members)}" for title, members in (clusters or {}).items()]
+    out += [f"{title}: {named(ns)}" for title, ns in (("marked", highlight), ("dashed", dashed)) if ns]
     return "\n".join(out)
 
 # %% ../../nbs/03_draw.ipynb #46291131
@@ -273,9 +281,11 @@ def innermost(clusters: dict) -> dict:
     return {id(n): c for c in largest_first for n in clusters[c]}
 
 # %% ../../nbs/03_draw.ipynb #52ad398f
-LOOK = """rankdir=%s ordering="in" ranksep=0.3 nodesep=0.2 fontname="Helvetica" fontsize=11 labeljust="l"
-node [shape=box style="filled,rounded" fontname="Helvetica" fontsize=11 color="#666666" height=0.3 width=0.5 margin="0.14,0.05"]
-edge [color="#666666" fontname="Helvetica" fontsize=10 arrowsize=0.6]"""
+LOOK = """rankdir=%s ordering="in" ranksep=0.3 nodesep=0.2 labeljust="l"
+graph [fontname="Helvetica" fontsize=11]
+node [fontname="Helvetica" fontsize=11 shape=box style="filled,rounded" color="#666666"]
+node [height=0.3 width=0.5 margin="0.14,0.05"]
+edge [fontname="Helvetica" fontsize=10 color="#666666" arrowsize=0.6]"""
 
 def dot_text(*lines: str) -> str:
     "Lines of text as DOT writes them."
@@ -284,7 +294,9 @@ def dot_text(*lines: str) -> str:
 
 def box_dot(g: Parts, p: int, label, marked: set, dashed: set) -> str:
     "Part `p` in DOT: folded, two borders; marked, a thick red one; dashed, a broken one."
-    text, colour, nodes = dot_text(*box_lines(g, p, label, 4)), colours[box_family(g, p)], g.parts[p]
+    head, *rest = box_lines(g, p, label, 4)
+    text = dot_text(head.center(len(head) * 4 // 3), *rest)          # room for bold letters
+    colour, nodes = colours[box_family(g, p)], g.parts[p]
     look = "peripheries=2 " if len(nodes) > 1 else ""
     if any(id(n) in marked for n in nodes): look += 'color="#c00000" penwidth=3 '
     if all(id(n) in dashed for n in nodes): look += 'style="filled,rounded,dashed"'
@@ -292,19 +304,22 @@ def box_dot(g: Parts, p: int, label, marked: set, dashed: set) -> str:
 
 def region_dot(i: int, name: str, inner: list[str]) -> str:
     "A region in DOT: a loop is a box, anything else a coloured ground."
-    loop = str(name).startswith("loop")
-    look = 'style="rounded" color="#777777"' if loop else f'style="filled,rounded" color="{REGIONS[i % 6]}"'
+    look = f'style="filled,rounded" color="{REGIONS[i % len(REGIONS)]}"'
+    if str(name).startswith("loop"): look = 'style="rounded" color="#777777"'
     return "\n".join([f"subgraph cluster_{i} {{ label={dot_text(str(name))} {look}", *inner, "}"])
 
-def to_dot(g: Parts, label=None, edge=None, clusters=None, highlight=(), dashed=(), direction="TB") -> str:
+def to_dot(g: Parts, label=None, edge=None, clusters=None, highlight=(), dashed=(),
+           direction="TB") -> str:
     "The picture as DOT text: arrows point the way the data flows."
     marked, broken = set(map(id, highlight)), set(map(id, dashed))
     around = nested(clusters or {}, g.nodes)
     body = {c: [] for c in (None, *around)}
     for p in g.parts: body[g.where(p)].append(box_dot(g, p, label, marked, broken))
     def inside(c):
-        return body[c] + [region_dot(i, d, inside(d)) for i, d in enumerate(around) if around[d] == c]
-    ends = [f"n{s} -> n{p}" + (f" [label={dot_text(t)}]" if t else "") for s, p, t in arrows(g, edge)]
+        inner = [region_dot(i, d, inside(d)) for i, d in enumerate(around) if around[d] == c]
+        return body[c] + inner
+    def arrow(s, p, text): return f"n{s} -> n{p}" + (f" [label={dot_text(text)}]" if text else "")
+    ends = [arrow(*a) for a in arrows(g, edge)]
     return "\n".join(["digraph {", LOOK % direction, *inside(None), *ends, "}"])
 
 # %% ../../nbs/03_draw.ipynb #00ccb841
@@ -312,7 +327,8 @@ def draw(x, caption: str = "", label=None, edge=None, clusters=None, highlight=(
          limit: int = 25, direction: str = "TB") -> Picture:
     """The graph of `x`: anything with `op` and `src`, or with a `.node`, or several of these.
     `label(node)` adds text to a box, `edge(source, node)` to an arrow; `clusters`, {name: nodes}, are
-    regions, or boxes if the name starts with "loop"; `highlight` marks nodes, `dashed` breaks their borders; above `limit`: folded."""
+    regions, or boxes if the name starts with "loop"; `highlight` marks nodes, `dashed` breaks their
+    borders; above `limit` boxes the graph is folded."""
     clusters = {c: as_nodes(m) for c, m in (clusters or {}).items()}
     highlight, dashed = as_nodes(highlight), as_nodes(dashed)
     region = innermost(clusters)
@@ -341,7 +357,8 @@ def plot(figure, alt: str, caption: str = "", size=(6, 3.5)) -> Picture:
             f, figure = figure, Figure(figsize=size, layout="constrained")
             f(figure.subplots())
         file = io.StringIO()
-        figure.savefig(file, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
+        undated = {"Date": None, "Creator": None}
+        figure.savefig(file, format="svg", facecolor="white", metadata=undated)
     svg = re.sub(r"<metadata>.*?</metadata>", "", file.getvalue(), flags=re.S)
     return Picture(clean_svg(svg), alt, caption)
 
@@ -361,27 +378,31 @@ def pixels(grid, top: float, size: int, levels: int = 12) -> str:
             square = f"M{x * size} {y * size}h{n * size}v{size}h-{n * size}z"
             if row[x]: paths.setdefault(row[x], []).append(square)
             x += n
-    return "".join(f'<path fill="{shade(k / levels)}" d="{"".join(d)}"/>' for k, d in sorted(paths.items()))
+    def path(k): return f'<path fill="{shade(k / levels)}" d="{"".join(paths[k])}"/>'
+    return "".join(map(path, sorted(paths)))
 
 # %% ../../nbs/03_draw.ipynb #a5a49178
 FONT = 'font-family="Helvetica,Arial,sans-serif"'
 
-def images(grids, titles=None, caption: str = "", columns: int = 8, size: int = 6, alt: str = "") -> Picture:
-    "Small images (rows of numbers each) under their `titles`; one scale for all, negative numbers red."
+def tile(grid, top: float, size: int, title: str, x: int, y: int) -> str:
+    "One small image in a frame, under its title, at a position."
+    frame = f'<rect width="{size * len(grid[0])}" height="{size * len(grid)}" fill="none" stroke="#bbb"/>'
+    head = f'<text y="-4" {FONT} font-size="11">{escape(title)}</text>' if title else ""
+    return f'<g transform="translate({x} {y})">{pixels(grid, top, size)}{frame}{head}</g>'
+
+def images(grids, titles=None, caption: str = "", columns: int = 8, size: int = 6,
+           alt: str = "") -> Picture:
+    "Small images (rows of numbers each) under `titles`; one scale for all, negative numbers red."
     grids = [[list(row) for row in g] for g in grids]
     titles = [str(t) for t in ([""] * len(grids) if titles is None else titles)]
     top = max((abs(float(v)) for g in grids for row in g for v in row), default=0) or 1.0
     head = 16 if any(titles) else 2
     w, h = size * max(len(g[0]) for g in grids) + 10, size * max(map(len, grids)) + 10 + head
-    def one(i, g):
-        x, y = i % columns * w + 5, i // columns * h + head
-        frame = f'<rect width="{size * len(g[0])}" height="{size * len(g)}" fill="none" stroke="#bbb"/>'
-        title = f'<text y="-4" {FONT} font-size="11">{escape(titles[i])}</text>' if titles[i] else ""
-        return f'<g transform="translate({x} {y})">{pixels(g, top, size)}{frame}{title}</g>'
-    body = "".join(one(i, g) for i, g in enumerate(grids))
+    place = [(i % columns * w + 5, i // columns * h + head) for i in range(len(grids))]
+    body = "".join(tile(g, top, size, t, *xy) for g, t, xy in zip(grids, titles, place))
     named = f": {', '.join(titles)}" if any(titles) else ""
     alt = alt or f"{len(grids)} images of {len(grids[0])}×{len(grids[0][0])} numbers{named}"
-    return Picture(svg_of(w * min(columns, len(grids)), h * -(-len(grids) // columns), body), alt, caption)
+    return Picture(svg_of(w * min(columns, len(grids)), h + place[-1][1] - head, body), alt, caption)
 
 # %% ../../nbs/03_draw.ipynb #d02ed2bb
 def size_of(svg: str) -> tuple[float, float]:
@@ -389,12 +410,13 @@ def size_of(svg: str) -> tuple[float, float]:
     return tuple(map(float, re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', svg).groups()))
 
 def placed(p: Picture, i: int, x: float, y: float, title: str) -> str:
-    "Picture `p`, the `i`-th of a strip, at a position under its title; its ids get a prefix of their own."
+    "Picture `p`, the `i`-th of a strip, under its title; its ids get a prefix of their own."
     w, h = size_of(p.svg)
     frame = rf'<svg x="{x:g}" y="{y + 22:g}" width="{w:g}" height="{h:g}" \1>'
     svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', frame, p.svg, count=1)
     svg = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>p{i}-", svg)
-    return f'<text x="{x + 4:g}" y="{y + 15:g}" {FONT} font-size="13" font-weight="bold">{escape(title)}</text>{svg}'
+    look = f'{FONT} font-size="13" font-weight="bold"'
+    return f'<text x="{x + 4:g}" y="{y + 15:g}" {look}>{escape(title)}</text>{svg}'
 
 def strip(items: list, titles=None, caption: str = "", columns: int = 4, **options) -> Picture:
     "Pictures, or things to draw, side by side under `titles`: before and after, or frame by frame."
