@@ -65,7 +65,8 @@ def ungather(g: Node, y: Node, a: Node, i: Node) -> tuple:
 def unscatter(g: Node, y: Node, dst: Node, i: Node, src: Node) -> tuple:
     "For sums: the destination keeps its cotangent, each source looks its own up."
     if y.arg[0] is not Op.ADD: raise NotImplementedError(f"scatter with {y.arg[0]!r} has no gradient; use ADD")
-    return g, None, Node(Op.GATHER, g.dtype, (g, i), y.arg[1])
+    near = g.shrink(tuple(None if a == y.arg[1] else (0, n) for a, n in enumerate(i.shape)))
+    return g, None, Node(Op.GATHER, g.dtype, (near, i), y.arg[1])
 
 # %% ../nbs/11_grad.ipynb #bdcf3185
 vjp: dict[Op, Callable] = {    # cotangent g of the output y -> cotangents of the sources (None: there is none)

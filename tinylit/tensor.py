@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NESTS', 'REDUCES', 'unique', 'leaves', 'pending', 'traces', 'methods', 'nested_shape', 'unnest', 'nest', 'from_data',
            'from_array', 'device_of', 'Core', 'Apply', 'operand', 'Casts', 'Create', 'Noise', 'Index', 'index_of',
-           'flat_index', 'Lookup', 'Join', 'Windows', 'pair', 'Network', 'fresh', 'Autograd', 'Assign', 'value_for',
-           'put_back', 'realize', 'settle', 'Read', 'Look', 'Python', 'method', 'Tensor']
+           'flat_index', 'Lookup', 'Join', 'several', 'Windows', 'pair', 'Network', 'fresh', 'Autograd', 'Assign',
+           'value_for', 'put_back', 'realize', 'settle', 'Read', 'Look', 'Python', 'method', 'Tensor']
 
 # %% ../nbs/13_tensor.ipynb #5d1dee2b
 import itertools
@@ -298,7 +298,7 @@ class Join:
     __slots__ = ()
     def cat(self, *others, dim: int = 0):
         "This and `others` one after the other along `dim`."
-        parts, dim = [self, *flat(others)], axis_of(dim, self.ndim)
+        parts, dim = several(self, others), axis_of(dim, self.ndim)
         d, shapes = promote(*(p.dtype for p in parts)), [p.shape for p in parts]
         if not self.ndim or len({s[:dim] + (0,) + s[dim + 1:] for s in shapes}) > 1:
             names = ", ".join(map(str, dict.fromkeys(shapes)))
@@ -307,11 +307,16 @@ class Join:
         return self.like(Node(Op.CAT, d, tuple(p.cast(d).node for p in parts), dim), *parts)
     def stack(self, *others, dim: int = 0):
         "This and `others` side by side along a new axis `dim`."
-        parts = [self, *flat(others)]
+        parts = several(self, others)
         if len(shapes := dict.fromkeys(p.shape for p in parts)) > 1:
             raise ValueError(f"stack of shapes {', '.join(map(str, shapes))}: they must be equal")
         first, *rest = (p.unsqueeze(dim) for p in parts)
         return first.cat(*rest, dim=axis_of(dim, first.ndim))
+
+def several(first, others: tuple) -> list:
+    "`first` and the others, which may come as one list."
+    many = len(others) == 1 and isinstance(others[0], (list, tuple))
+    return [first, *(others[0] if many else others)]
 
 # %% ../nbs/13_tensor.ipynb #d0706910
 class Windows:
