@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 import pytest
-from tinylit import cli
+from tinylit import cli, lines
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +32,7 @@ def test_commands_that_look(tmp_path):
 
 
 def test_lines_are_those_of_the_check(tmp_path):
-    table, over = cli.line_table(ROOT / "tinylit")
+    table, over = lines.line_table(ROOT / "tinylit")
     r = tinylit("lines", folder=tmp_path)
     assert r.stdout.startswith(table) and r.returncode == bool(over)
 
@@ -45,15 +45,15 @@ def test_mistakes_are_one_line(tmp_path, args, env, said):
     assert r.returncode == 2 and said in r.stderr and "Traceback" not in r.stderr
 
 
-@pytest.mark.parametrize("source, lines", [
+@pytest.mark.parametrize("source, count", [
     ("", 0), ("# only a comment\n", 0), ('"A docstring."\n', 0), ("x = 1  # with a comment\n", 1), ("x = (1,\n     2)\n", 2),
     ('def f():\n    """Two\n    lines."""\n    return 1\n', 2), ("x = '''a\nb'''\n", 2), ("class C:\n    'Doc.'\n    x = 1\n\n\n", 2)])
-def test_lines_of_code(source, lines): assert cli.code_size(source)[0] == lines
+def test_lines_of_code(source, count): assert lines.code_size(source)[0] == count
 
 
 def test_every_module_has_a_budget():
-    assert cli.group_of("graph.draw") == "pictures" and cli.group_of("backend.c") == cli.group_of("compiler.fuse") == "core"
-    assert cli.group_of("backend.cuda") == "backends" and cli.group_of("nn.optim") == "core" and cli.group_of("cli") == "around"
+    assert lines.group_of("graph.draw") == "pictures" and lines.group_of("backend.c") == lines.group_of("compiler.fuse") == "core"
+    assert lines.group_of("backend.cuda") == "backends" and lines.group_of("nn.optim") == "core" and lines.group_of("cli") == "around"
 
 
 def test_rows_of_epochs():
