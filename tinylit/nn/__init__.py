@@ -74,7 +74,9 @@ class BatchNorm:
         self.move(self.running_var, var * (n / max(n - 1, 1)))
         return mean, var
     def move(self, running: Tensor, now: Tensor):
-        running.assign(running * (1 - self.momentum) + now.detach() * self.momentum)
+        "The running value goes towards the one of `now`."
+        now = now.detach().cast(running.dtype)
+        running.assign(running * (1 - self.momentum) + now * self.momentum)
 
     def channel(self, v: Tensor, x: Tensor) -> Tensor:
         "One number a channel, in the place where it meets axis 1 of `x`."
