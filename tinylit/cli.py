@@ -227,7 +227,6 @@ def demo(args) -> int:
     "Train an MLP and a CNN, print what they reached and what a step costs, and write pictures."
     if args.device: os.environ["TINYLIT_DEVICE"] = args.device
     folder = Path(args.folder)
-    folder.mkdir(parents=True, exist_ok=True)
     manual_seed(args.seed)
     sets = data.mnist() if args.data == "mnist" else data.digits()
     x = sets[0]
@@ -238,6 +237,7 @@ def demo(args) -> int:
         accounts[run.name] = ledger(run.step, Tensor(list(range(64))))
         print(run, f"  a step: {repr(accounts[run.name]).splitlines()[0]}", sep="\n")
     pictures = demo_pictures(runs, sets[2])
+    folder.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures.items(): picture.save(folder / f"{name}.svg")
     report = {"Result": "".join(f"<p>{escape(str(r))}</p>" for r in runs), **pictures, **accounts}
     (folder / "index.html").write_text(page("tinylit demo", report), "utf-8")

@@ -88,10 +88,10 @@ def read_npz(path) -> dict[str, Raw]:
 
 # %% ../nbs/16_data.ipynb #db7e9011
 def cache_folder() -> Path:
-    "Where downloads are kept: TINYLIT_CACHE, or the user's cache folder."
+    "Where downloads, and later compiled kernels, are kept: TINYLIT_CACHE, or the user's cache folder."
     if folder := os.environ.get("TINYLIT_CACHE"): return Path(folder)
     try: from platformdirs import user_cache_dir
-    except ImportError: return Path.home() / ".cache" / "tinylit"
+    except ImportError: return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tinylit"
     return Path(user_cache_dir("tinylit", appauthor=False))
 
 def pieces(response, name: str) -> Iterator[bytes]:
