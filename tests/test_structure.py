@@ -3,7 +3,6 @@ import json
 import shutil
 import subprocess
 import sys
-from configparser import ConfigParser
 from pathlib import Path
 import pytest
 
@@ -73,10 +72,3 @@ def test_two_notebooks_one_module(copy):
     shutil.copy(copy / "nbs/02_op.ipynb", copy / "nbs/03_again.ipynb")
     status, report = structure(copy)
     assert status == 1 and "both export graph.op" in report
-
-
-def test_version():
-    ini = ConfigParser(delimiters=["="], interpolation=None)
-    ini.read(ROOT / "settings.ini", encoding="utf-8")
-    import tinylit
-    assert tinylit.__version__ == ini["DEFAULT"]["version"]
