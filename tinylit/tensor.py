@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NESTS', 'REDUCES', 'unique', 'leaves', 'pending', 'traces', 'methods', 'nested_shape', 'unnest', 'nest', 'from_data',
            'from_array', 'device_of', 'Core', 'Apply', 'operand', 'Casts', 'Create', 'Noise', 'Index', 'index_of',
-           'flat_index', 'Lookup', 'Join', 'several', 'Windows', 'pair', 'Network', 'fresh', 'Autograd', 'Assign',
+           'flat_index', 'Lookup', 'Join', 'several', 'Images', 'pair', 'Network', 'fresh', 'Autograd', 'Assign',
            'value_for', 'put_back', 'realize', 'settle', 'Read', 'Look', 'Python', 'method', 'Tensor']
 
 # %% ../nbs/13_tensor.ipynb #5d1dee2b
@@ -272,13 +272,13 @@ class Lookup:
     __slots__ = ()
     def gather(self, dim: int, index):
         "Element [i, j] is self[index[i, j], j] for dim 0; indices beyond the ends are held at them."
-        dim = axis_of(dim, self.ndim)
+        dim = axis_of(dim, self.ndim, "gather")
         self.fits("gather", dim, index)
         x = self.shrink(tuple(None if i == dim else (0, n) for i, n in enumerate(index.shape)))
         return self.like(Node(Op.GATHER, self.dtype, (x.node, index.int().node), dim), index)
     def scatter_reduce(self, dim: int, index, src, reduce: str):
         "self[index[i, j], j] meets src[i, j], for dim 0, by \"sum\", \"prod\" or \"amax\", in order."
-        dim = axis_of(dim, self.ndim)
+        dim = axis_of(dim, self.ndim, "scatter")
         self.fits(f"scatter ({reduce})", dim, index)
         if index.shape != src.shape:
             raise ValueError(f"scatter: index {index.shape} and source {src.shape} need one shape")
@@ -298,7 +298,7 @@ class Join:
     __slots__ = ()
     def cat(self, *others, dim: int = 0):
         "This and `others` one after the other along `dim`."
-        parts, dim = several(self, others), axis_of(dim, self.ndim)
+        parts, dim = several(self, others), axis_of(dim, self.ndim, "cat")
         d, shapes = promote(*(p.dtype for p in parts)), [p.shape for p in parts]
         if not self.ndim or len({s[:dim] + (0,) + s[dim + 1:] for s in shapes}) > 1:
             names = ", ".join(map(str, dict.fromkeys(shapes)))
@@ -311,15 +311,15 @@ class Join:
         if len(shapes := dict.fromkeys(p.shape for p in parts)) > 1:
             raise ValueError(f"stack of shapes {', '.join(map(str, shapes))}: they must be equal")
         first, *rest = (p.unsqueeze(dim) for p in parts)
-        return first.cat(*rest, dim=axis_of(dim, first.ndim))
+        return first.cat(*rest, dim=axis_of(dim, first.ndim, "stack"))
 
 def several(first, others: tuple) -> list:
     "`first` and the others, which may come as one list."
     many = len(others) == 1 and isinstance(others[0], (list, tuple))
     return [first, *(others[0] if many else others)]
 
-# %% ../nbs/13_tensor.ipynb #d0706910
-class Windows:
+# %% ../nbs/13_tensor.ipynb #373c0db0
+class Images:
     "Sliding windows over the last axes: convolution and pooling."
     __slots__ = ()
     def windows(self, size: tuple, stride, padding, dilation, value=0):
@@ -544,7 +544,7 @@ def method(f: Callable) -> Callable:
     return f
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
-class Tensor(Core, Apply, Casts, Create, Noise, Index, Lookup, Join, Windows, Network,
+class Tensor(Core, Apply, Casts, Create, Noise, Index, Lookup, Join, Images, Network,
              Autograd, Assign, Read, Look, Python, Maths, Movement, Reduce):
     "An n-dimensional array that is computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "moves", "device", "grad", "tracked", "__weakref__")
