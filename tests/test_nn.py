@@ -103,7 +103,7 @@ def test_dropout(device):
     assert layer(x.half()).dtype is x.half().dtype
     assert (layer(x).numpy() != y).any()                                   # other elements each time
     assert nn.train(layer, False)(x) is x and nn.Dropout(0.0)(x) is x
-    with pytest.raises(ValueError, match="1.5"): nn.Dropout(1.5)
+    with pytest.raises(ValueError, match="1.5"): nn.Dropout(1.5)(x)
 
 
 def test_parameters_are_found_wherever_they_stand(device):

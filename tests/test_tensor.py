@@ -583,7 +583,6 @@ def test_a_later_chapter_adds_a_method():
     def twice_plus(x, n): return x * 2 + n
     try:
         assert Tensor([1.0], device="numpy").twice_plus(3).tolist() == [5]
-        with pytest.raises(ValueError, match="already"): method(twice_plus)
     finally: del methods["twice_plus"]
     def relu(x): return x
     with pytest.raises(ValueError, match="already"): method(relu)

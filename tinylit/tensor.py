@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NESTS', 'REDUCES', 'unique', 'leaves', 'pending', 'traces', 'methods', 'nested_shape', 'unnest', 'nest', 'from_data',
            'from_array', 'device_of', 'Core', 'Apply', 'operand', 'Casts', 'Create', 'Noise', 'Index', 'index_of',
-           'flat_index', 'Lookup', 'Join', 'several', 'Images', 'pair', 'Network', 'fresh', 'Autograd', 'Assign',
-           'value_for', 'put_back', 'realize', 'settle', 'Read', 'Look', 'Python', 'method', 'Tensor']
+           'flat_index', 'Lookup', 'Join', 'several', 'fresh', 'Autograd', 'Assign', 'value_for', 'put_back', 'realize',
+           'settle', 'Read', 'Look', 'Python', 'method', 'Tensor']
 
 # %% ../nbs/13_tensor.ipynb #5d1dee2b
 import itertools
@@ -19,7 +19,7 @@ from .graph.draw import draw
 from .graph.maths import Maths
 from .graph.movement import Movement, axis_of, flat, full_key
 from .graph.reduce import Reduce
-from .graph.dtype import bounds_of, dtype_of, dtypes, promote
+from .graph.dtype import dtype_of, dtypes, promote
 from .graph.node import Node, alu, iota, kind_of, toposort
 from .backend.device import Buffer, Device, buffer_of, device, leaf, pack, unpack
 from .grad import full, grad, vjp
@@ -318,59 +318,6 @@ def several(first, others: tuple) -> list:
     many = len(others) == 1 and isinstance(others[0], (list, tuple))
     return [first, *(others[0] if many else others)]
 
-# %% ../nbs/13_tensor.ipynb #373c0db0
-class Images:
-    "Sliding windows over the last axes: convolution and pooling."
-    __slots__ = ()
-    def windows(self, size: tuple, stride, padding, dilation, value=0):
-        "The last len(size) axes padded with `value` and cut into windows: (..., places, size)."
-        first = self.ndim - len(size)
-        stride, padding, dilation = (pair(v, len(size)) for v in (stride, padding, dilation))
-        x = self.pad(((0, 0),) * first + tuple((p, p) for p in padding), value)
-        for i, k in enumerate(size): x = x.window(first + i, k, stride[i], dilation[i])
-        return x
-
-    def conv2d(self, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
-        "(N, C, H, W) with weight (O, C/groups, KH, KW) to (N, O, H', W'): windows, multiply, sum."
-        (n, _, *hw), (o, c, *k) = self.shape, weight.shape
-        if len(hw) != 2 or len(k) != 2 or self.shape[1] != c * groups or o % groups:
-            raise ValueError(f"conv2d of {self.shape} with weight {weight.shape} and groups={groups}: not "
-                             "(N, C, H, W) and (O, C/groups, KH, KW), or groups does not divide C and O")
-        x = self.windows(tuple(k), stride, padding, dilation)
-        h, w = x.shape[2:4]
-        x = x.reshape(n, groups, 1, c, h, w, *k) * weight.reshape(1, groups, o // groups, c, 1, 1, *k)
-        y = x.sum((3, 6, 7)).reshape(n, o, h, w)
-        return y if bias is None else y + bias.reshape(1, o, 1, 1)
-
-    def max_pool2d(self, kernel_size=2, stride=None, padding=0, dilation=1):
-        "The largest of each window; padding never wins."
-        k = pair(kernel_size, 2)
-        return self.windows(k, stride or k, padding, dilation, bounds_of(self.dtype)[0]).max((-2, -1))
-    def avg_pool2d(self, kernel_size=2, stride=None, padding=0, dilation=1):
-        "The mean of each window; padding counts as zeros."
-        k = pair(kernel_size, 2)
-        return self.windows(k, stride or k, padding, dilation).mean((-2, -1))
-
-def pair(v, n: int) -> tuple:
-    "`n` numbers, one for each axis, from one or from `n`."
-    return tuple(v) if isinstance(v, (tuple, list)) else (v,) * n
-
-# %% ../nbs/13_tensor.ipynb #682bcec7
-class Network:
-    "What layers and losses are made of."
-    __slots__ = ()
-    def layer_norm(self, axis=-1, eps: float = 1e-5):
-        "Mean 0 and variance 1 along `axis` (Ba et al. 2016, arXiv:1607.06450)."
-        d = self - self.mean(axis, keepdim=True)
-        return d * ((d * d).mean(axis, keepdim=True) + eps).rsqrt()
-    def cross_entropy(self, target):
-        "Mean over the rows of -log_softmax(self)[target]; `target` holds class numbers."
-        if target.shape != self.shape[:-1] or not target.dtype.is_int:
-            raise ValueError(f"cross_entropy of scores {self.shape} needs integer class numbers of shape "
-                             f"{self.shape[:-1]}, got {target.dtype} {target.shape}")
-        mine = target.unsqueeze(-1).eq(self.iota(self.shape[-1]))
-        return -mine.where(self.log_softmax(-1), 0).sum(-1).mean()
-
 # %% ../nbs/13_tensor.ipynb #b8de190a
 unique = itertools.count()
 leaves: WeakValueDictionary = WeakValueDictionary()     # id -> a tensor that collects gradients
@@ -537,14 +484,13 @@ class Python:
 methods: dict[str, Callable] = {}      # name -> a function of a tensor, added by later chapters
 
 def method(f: Callable) -> Callable:
-    "Decorator: `f(x, ...)` may also be called as `x.f(...)`. ValueError if the name is taken."
-    if f.__name__ in methods or hasattr(Tensor, f.__name__):
-        raise ValueError(f"Tensor has a {f.__name__!r} already")
+    "Decorator: `f(x, ...)` may also be called as `x.f(...)`. ValueError if Tensor has that name."
+    if hasattr(Tensor, f.__name__): raise ValueError(f"Tensor has a {f.__name__!r} already")
     methods[f.__name__] = f
     return f
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
-class Tensor(Core, Apply, Casts, Create, Noise, Index, Lookup, Join, Images, Network,
+class Tensor(Core, Apply, Casts, Create, Noise, Index, Lookup, Join,
              Autograd, Assign, Read, Look, Python, Maths, Movement, Reduce):
     "An n-dimensional array that is computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "moves", "device", "grad", "tracked", "__weakref__")
