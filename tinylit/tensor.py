@@ -20,7 +20,7 @@ from .graph.maths import Maths
 from .graph.movement import Movement, axis_of, flat, full_key
 from .graph.reduce import Reduce
 from .graph.dtype import dtype_of, dtypes, promote
-from .graph.node import Node, alu, iota, kind_of, toposort
+from .graph.node import Node, alu, difference, iota, kind_of, toposort
 from .backend.device import Buffer, Device, buffer_of, device, leaf, pack, unpack
 from .grad import full, grad, vjp
 from .random import integers, manual_seed, normal, uniform
@@ -119,9 +119,12 @@ class Apply:
         tracked = node.dtype.is_float and any(s.tracked for s in (self, *others))
         return object.__new__(type(self)).start(node, self.device, tracked)
 
-    def alu(self, op: Op, *src):
+    def lift(self, f, *src):
+        "`f` of the graphs and numbers that `src` stand for, as a Tensor."
         src = [s if isinstance(s, Tensor) else operand(s, self.device) for s in src]
-        return self.like(alu(op, *(getattr(s, "node", s) for s in src)), *src)
+        return self.like(f(*(getattr(s, "node", s) for s in src)), *src)
+    def alu(self, op: Op, *src): return self.lift(partial(alu, op), *src)
+    def difference(self, a, b): return self.lift(difference, a, b)
     def rop(self, op: Op, axes: tuple): return self.like(self.node.rop(op, axes))
     def mop(self, op: Op, arg):
         "A movement is a view: it remembers its base, and how to get there."
