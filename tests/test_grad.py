@@ -28,6 +28,12 @@ from tinylit.grad import vjp
 INF, NAN = math.inf, math.nan
 
 
+@pytest.fixture(autouse=True)
+def reference(monkeypatch):
+    "Tests that do not ask for a device run on the reference."
+    monkeypatch.setenv("TINYLIT_DEVICE", "numpy")
+
+
 def array(values, shape=None, dtype=dtypes.float64) -> Node:
     "A leaf on the default device."
     values = np.asarray(values, np.float64)
