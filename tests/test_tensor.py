@@ -620,3 +620,19 @@ def test_many_sources_and_deep_graphs(device):
     for i in range(3000): total = total + w * i
     total.sum().backward()
     assert total.item() == 3000 * 2999 and w.grad.item() == 3000 * 2999 / 2
+
+
+def test_a_computed_value_forgets_its_past_also_as_a_view(device):
+    x, s = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor(1.0)
+    for _ in range(20):
+        x, s = (x + 1).T, (s + x.sum()) * 0.5
+        realize(x, s)
+        assert len(x.node.toposort()) <= 3 and len(s.node.toposort()) <= 2
+    big = Tensor.zeros(1000) + 1
+    row = big[:3].realize()
+    assert row.tolist() == [1, 1, 1] and big.buffer is None                # only what was asked
+    w = Tensor([2.0, 3.0], requires_grad=True)
+    loss = (w * w).sum()
+    assert loss.item() == 13 and loss.buffer is not None
+    loss.backward()
+    assert w.grad.tolist() == [4, 6]
