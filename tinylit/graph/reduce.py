@@ -108,19 +108,24 @@ class Positions:
 class Softmax:
     "Scores into probabilities, and their logarithms, without overflow."
     __slots__ = ()
+    def below_max(self, axis):
+        "How far each element is below the largest along `axis`; whole numbers become floats, for bytes would wrap."
+        x = self if self.dtype.is_float else self.float()
+        return x - x.detach().max(axis, keepdim=True)
     def logsumexp(self, axis=None, keepdim=False):
         "log(sum(exp(x))), with the largest taken out so that nothing overflows; of all -inf it is -inf."
-        m = self.detach().max(axis, keepdim=True)
+        x = self if self.dtype.is_float else self.float()
+        m = x.detach().max(axis, keepdim=True)
         m = m.isinf().where(0, m)                              # inf - inf would be NaN
-        y = (self - m).exp().sum(axis, keepdim=True).log() + m
+        y = (x - m).exp().sum(axis, keepdim=True).log() + m
         return y if keepdim else y.drop(self.axes(axis))
     def softmax(self, axis: int = -1):
         "exp(x) over its sum along `axis`: positive, and 1 in all."
-        e = (self - self.detach().max(axis, keepdim=True)).exp()
+        e = self.below_max(axis).exp()
         return e * e.sum(axis, keepdim=True).reciprocal()
     def log_softmax(self, axis: int = -1):
         "The logarithm of softmax, exact where softmax itself would be 0."
-        d = self - self.detach().max(axis, keepdim=True)
+        d = self.below_max(axis)
         return d - d.exp().sum(axis, keepdim=True).log()
 
 # %% ../../nbs/06_reduce.ipynb #505cd02f
