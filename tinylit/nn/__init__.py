@@ -21,23 +21,25 @@ def pair(v, n: int = 2) -> tuple:
 
 def cut_windows(x: Tensor, size: tuple, stride, padding, dilation, value=0) -> Tensor:
     "The last len(size) axes padded with `value` and cut into windows: (..., places, size)."
-    first = x.ndim - len(size)
-    stride, padding, dilation = (pair(v, len(size)) for v in (stride, padding, dilation))
-    x = x.pad(((0, 0),) * first + tuple((p, p) for p in padding), value)
-    for i, k in enumerate(size): x = x.window(first + i, k, stride[i], dilation[i])
+    n, first = len(size), x.ndim - len(size)
+    strides, pads, dilations = pair(stride, n), pair(padding, n), pair(dilation, n)
+    x = x.pad(((0, 0),) * first + tuple((p, p) for p in pads), value)
+    for i in range(n): x = x.window(first + i, size[i], strides[i], dilations[i])
     return x
 
 # %% ../../nbs/14_layers.ipynb #65f449d2
 @method
-def conv2d(x: Tensor, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1) -> Tensor:
+def conv2d(x: Tensor, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
     "(N, C, H, W) with weight (O, C/groups, KH, KW) to (N, O, H', W'): windows, multiply, sum."
     (n, *chw), (o, c, *k) = x.shape, weight.shape
     if len(chw) != 3 or len(k) != 2 or chw[0] != c * groups or o % groups:
-        raise ValueError(f"conv2d of {x.shape} with weight {weight.shape} and groups={groups}: not "
-                         "(N, C, H, W) and (O, C/groups, KH, KW), or groups does not divide C and O")
+        names = f"{x.shape} with weight {weight.shape} and groups={groups}"
+        raise ValueError(f"conv2d of {names}: not (N, C, H, W) and (O, C/groups, KH, KW), "
+                         "or groups does not divide C and O")
     x = cut_windows(x, tuple(k), stride, padding, dilation)
     h, w = x.shape[2:4]
-    x, weight = x.reshape(n, groups, 1, c, h, w, *k), weight.reshape(1, groups, o // groups, c, 1, 1, *k)
+    x = x.reshape(n, groups, 1, c, h, w, *k)
+    weight = weight.reshape(1, groups, o // groups, c, 1, 1, *k)
     y = (x * weight).sum((3, 6, 7)).reshape(n, o, h, w)
     return y if bias is None else y + bias.reshape(1, o, 1, 1)
 
@@ -46,34 +48,39 @@ def conv2d(x: Tensor, weight, bias=None, stride=1, padding=0, dilation=1, groups
 def max_pool2d(x: Tensor, kernel_size=2, stride=None, padding=0, dilation=1) -> Tensor:
     "The largest of each window of the last two axes; padding never wins."
     k, lowest = pair(kernel_size), bounds_of(x.dtype)[0]
-    return cut_windows(x, k, stride or k, padding, dilation, lowest).max((-2, -1))
+    windows = cut_windows(x, k, k if stride is None else stride, padding, dilation, lowest)
+    return windows.max((-2, -1))
 
 @method
 def avg_pool2d(x: Tensor, kernel_size=2, stride=None, padding=0, dilation=1) -> Tensor:
     "The mean of each window of the last two axes; padding counts as zeros."
     k = pair(kernel_size)
-    return cut_windows(x, k, stride or k, padding, dilation).mean((-2, -1))
+    windows = cut_windows(x, k, k if stride is None else stride, padding, dilation)
+    return windows.mean((-2, -1))
 
 # %% ../../nbs/14_layers.ipynb #431338a6
 @method
 def layer_norm(x: Tensor, axis=-1, eps: float = 1e-5) -> Tensor:
     "Mean 0 and variance 1 along `axis` (Ba et al. 2016, arXiv:1607.06450)."
     d = x - x.mean(axis, keepdim=True)
-    return d * ((d * d).mean(axis, keepdim=True) + eps).rsqrt()
+    variance = (d * d).mean(axis, keepdim=True)
+    return d * (variance + eps).rsqrt()
 
 @method
 def dropout(x: Tensor, p: float = 0.5) -> Tensor:
     "Each element kept with probability 1 - p and divided by it, else 0."
     if not 0 <= p < 1: raise ValueError(f"dropout with probability {p}: it must be in [0, 1)")
+    if p == 0: return x
     keep = Tensor.rand(x.shape, device=x.device) >= p
-    return keep.where(x * (1 / (1 - p)), 0) if p else x
+    return keep.where(x * (1 / (1 - p)), 0)
 
+# %% ../../nbs/14_layers.ipynb #4bd84cf6
 @method
 def cross_entropy(x: Tensor, target: Tensor) -> Tensor:
     "Mean over the rows of -log_softmax(x)[target]; `target` holds class numbers."
     if target.shape != x.shape[:-1] or not target.dtype.is_int:
-        raise ValueError(f"cross_entropy of scores {x.shape} needs integer class numbers of shape "
-                         f"{x.shape[:-1]}, got {target.dtype} {target.shape}")
+        names = f"{x.shape[:-1]}, got {target.dtype} {target.shape}"
+        raise ValueError(f"cross_entropy of scores {x.shape} needs integer class numbers of shape {names}")
     mine = target.unsqueeze(-1).eq(x.iota(x.shape[-1]))
     return -mine.where(x.log_softmax(-1), 0).sum(-1).mean()
 
@@ -94,7 +101,7 @@ class Linear:
 
 # %% ../../nbs/14_layers.ipynb #c012f1cd
 class Conv2d:
-    "Learned filters slid over images (N, C, H, W), with weight (outputs, inputs/groups, height, width)."
+    "Learned filters slid over images (N, C, H, W); weight (outputs, inputs/groups, height, width)."
     def __init__(self, inputs: int, outputs: int, kernel_size, stride=1, padding=0, dilation=1,
                  groups: int = 1, bias: bool = True):
         size = pair(kernel_size)
@@ -108,7 +115,7 @@ class Conv2d:
 
 # %% ../../nbs/14_layers.ipynb #01ee9fbe
 class LayerNorm:
-    "Mean 0 and variance 1 over the last axes, whose sizes are `shape`; then a learned scale and shift."
+    "Mean 0 and variance 1 over the last axes, of sizes `shape`; then a learned scale and shift."
     def __init__(self, shape, eps: float = 1e-5, affine: bool = True):
         self.shape, self.eps = (shape,) if isinstance(shape, int) else tuple(shape), eps
         self.weight = Tensor.ones(self.shape, requires_grad=True) if affine else None
@@ -121,7 +128,7 @@ class LayerNorm:
 
 # %% ../../nbs/14_layers.ipynb #3574c321
 class BatchNorm:
-    "Mean 0 and variance 1 for each channel (axis 1), over the batch in training, over what was seen before otherwise."
+    "Mean 0 and variance 1 a channel (axis 1): of the batch in training, else of what was seen."
     def __init__(self, channels: int, eps: float = 1e-5, affine: bool = True,
                  momentum: float = 0.1):
         self.eps, self.momentum, self.training = eps, momentum, True
@@ -130,11 +137,10 @@ class BatchNorm:
         self.running_mean, self.running_var = Tensor.zeros(channels), Tensor.ones(channels)
 
     def statistics(self, x: Tensor) -> tuple:
-        "Mean and variance of each channel of this batch; the running ones move towards them by `momentum`."
-        axes = (0, *range(2, x.ndim))
+        "Mean and variance of each channel of this batch; moves the running ones."
+        axes, n = (0, *range(2, x.ndim)), x.numel // x.shape[1]
         mean = x.mean(axes)
         var = (x - self.channel(mean, x)).square().mean(axes)
-        n = x.numel // x.shape[1]
         self.move(self.running_mean, mean)
         self.move(self.running_var, var * (n / max(n - 1, 1)))
         return mean, var
@@ -142,13 +148,13 @@ class BatchNorm:
         "The running value goes towards the one of `now`."
         now = now.detach().cast(running.dtype)
         running.assign(running * (1 - self.momentum) + now * self.momentum)
-
     def channel(self, v: Tensor, x: Tensor) -> Tensor:
         "One number a channel, in the place where it meets axis 1 of `x`."
         return v.reshape(-1, *(1,) * (x.ndim - 2))
 
     def __call__(self, x: Tensor) -> Tensor:
-        mean, var = self.statistics(x) if self.training else (self.running_mean, self.running_var)
+        mean, var = self.running_mean, self.running_var
+        if self.training: mean, var = self.statistics(x)
         scale = (var + self.eps).rsqrt()
         if self.weight is not None: scale = scale * self.weight
         y = (x - self.channel(mean, x)) * self.channel(scale, x)
@@ -163,7 +169,7 @@ class Embedding:
     def __call__(self, index: Tensor) -> Tensor: return self.weight[index]
 
 class Dropout:
-    "In training, each element is 0 with probability `p` and the others are scaled up, so that the mean stays."
+    "In training, each element is 0 with probability `p`, and the others make up for it."
     def __init__(self, p: float = 0.5): self.p, self.training = p, True
     def __call__(self, x: Tensor) -> Tensor: return x.dropout(self.p) if self.training else x
 
@@ -176,10 +182,11 @@ class Sequential(list):
 
 # %% ../../nbs/14_layers.ipynb #0321b4f9
 def children(x) -> Iterator[tuple]:
-    "What `x` consists of, by name: the items of a list, tuple or dict, the attributes of an object."
+    "What `x` consists of, by name: the items of a list, tuple or dict, an object's attributes."
     if isinstance(x, (list, tuple)): yield from enumerate(x)
     elif isinstance(x, dict): yield from x.items()
-    elif not isinstance(x, (type, Tensor, ModuleType)): yield from getattr(x, "__dict__", {}).items()
+    elif not isinstance(x, (type, Tensor, ModuleType)):
+        yield from getattr(x, "__dict__", {}).items()
 
 def walk(x, path: tuple = (), above: tuple = ()) -> Iterator[tuple]:
     "Every (path, part) of `x`, itself included; a part that holds itself is entered once."
@@ -194,7 +201,8 @@ def state_dict(model) -> dict:
 
 def parameters(model) -> list:
     "The tensors of `model` that collect gradients, each once."
-    return list({id(t): t for t in state_dict(model).values() if t.requires_grad}.values())
+    learning = {id(t): t for t in state_dict(model).values() if t.requires_grad}
+    return list(learning.values())
 
 def train(model, on: bool = True):
     "Tells every layer of `model` whether it is being trained; returns `model`."
