@@ -182,7 +182,7 @@ class C(CompilingDevice):
         super().__init__()
         if not (command := find_compiler()):
             raise Unavailable("no C compiler was found: install gcc or clang (apt-get install gcc), or: pip install ziglang")
-        self.compiler, self.pool, self.libraries = Compiler(command), None, {}
+        self.compiler, self.crew, self.libraries = Compiler(command), None, {}
         wide = "__AVX512F__" in self.compiler.features
         lanes = 16 if wide else 8 if self.compiler.features & {"__AVX2__", "__AVX__"} else 4
         given = target("c")
@@ -193,7 +193,7 @@ class C(CompilingDevice):
 
     def forget_threads(self):
         "A forked child has no threads: it starts a pool of its own."
-        self.pool = None
+        self.crew = None
 
     def load(self, source: str):
         "The function `run` of a compiled unit."
@@ -204,12 +204,12 @@ class C(CompilingDevice):
 
     def threads(self):
         "The pool, started at first use."
-        if self.pool is None:
+        if self.crew is None:
             lib = ctypes.CDLL(str(self.compiler.compile(POOL, ("-pthread",))))
             lib.pool_new.restype, lib.pool_new.argtypes = ctypes.c_void_p, [ctypes.c_long]
             lib.pool_run.argtypes = [ctypes.c_void_p] * 4
-            self.pool = lib.pool_run, lib.pool_new(self.limits["threads"])
-        return self.pool
+            self.crew = lib.pool_run, lib.pool_new(self.limits["threads"])
+        return self.crew
 
     def launch(self, run, pointers, ints):
         "Runs a compiled unit on arrays of pointers and integers; returns when all threads are done."
