@@ -80,20 +80,19 @@ def uses(block: Node, counts=None, scopes=None) -> tuple[Counter, dict]:
     for s in block.src:
         if s.op is Op.LOOP: uses(s, counts, scopes)
         else:
-            for x in operands(s):
-                counts[x] += 1
+            for x, in_index in operands(s):
+                counts[x] += 1 + in_index         # what stands in an index is better named
                 scopes[x] = block
     return counts, scopes
 
-def operands(s: Node) -> list[Node]:
-    "The values that statement `s` names, also inside its indices."
+def operands(s: Node) -> list[tuple]:
+    "The values that statement `s` names, each with whether it stands inside an index."
     if s.op is Op.ACC: return []
-    out, stack = [], list(s.src[0].src if s.op is Op.UPDATE else s.src)
+    out, stack = [], [(x, False) for x in (s.src[0].src if s.op is Op.UPDATE else s.src)]
     while stack:
-        x = stack.pop()
-        if x.op is Op.STORE: continue
-        if is_index(x): stack += x.src
-        else: out.append(x)
+        x, in_index = stack.pop()
+        if is_index(x): stack += [(y, True) for y in x.src]
+        elif x.op is not Op.STORE: out.append((x, in_index))
     return out
 
 # %% ../../nbs/24_render.ipynb #f8ca83ef
@@ -102,13 +101,16 @@ class CStyle:
     loop_type = "long"
     def __init__(self): self.helpers, self.names, self.lines, self.indent = {}, {}, [], 1
 
-    def ctype(self, d: DType) -> str: return SPELLED[d.name] if d.lanes == 1 else short(d)
+    def ctype(self, d: DType) -> str:
+        "The name of a variable's type; a type of several lanes is defined in front of the kernel."
+        if d.lanes > 1: self.helpers[short(d)] = ("type", d, d)
+        return SPELLED[d.name] if d.lanes == 1 else short(d)
     def memory_type(self, d: DType) -> str: return "unsigned char" if d.is_bool else SPELLED[d.name]
     def helper(self, name: str, n: Node) -> str:
         "The name of the helper function for `n`; its text goes in front of the kernel."
-        d = n.dtype if name in ("cast", "bits") else n.src[0].dtype
-        full = f"{name}_{short(d)}" + (f"_{short(n.src[0].dtype)}" if name in ("cast", "bits") else "")
-        self.helpers[full] = (name, n.dtype, n.src[0].dtype)
+        of = n.src[0].dtype
+        full = f"{name}_{short(n.dtype)}" + (f"_{short(of)}" if name in ("cast", "bits") or of.lanes != n.dtype.lanes and name != "all" else "")
+        self.helpers[full] = (name, n.dtype, of)
         return full
 
     def index(self, f: Node, lane: int | None = None) -> str:
@@ -120,16 +122,15 @@ class CStyle:
         if f.op is Op.CLAMP: return self.clamp(f, lane)
         return f"{self.name(f)}[{lane}]" if f.dtype.lanes > 1 else f"(long){self.name(f)}"
     def sum(self, f: Node, lane) -> str:
-        parts = [self.index(a, lane) if c == 1 else f"{self.index(a, lane)}*{c}" for a, c in zip(f.src, f.arg[0])]
-        if f.arg[1] or not parts: parts.append(str(f.arg[1]))
-        text = " + ".join(p for p in parts if p != "0") or "0"
-        return text.replace("+ -", "- ") if len(parts) < 2 else f"({text.replace('+ -', '- ')})"
+        constant = f.arg[1] + sum(c * (lane or 0) for a, c in zip(f.src, f.arg[0]) if a.op is Op.RAMP)
+        parts = [self.index(a, lane) + (f"*{c}" if c != 1 else "") for a, c in zip(f.src, f.arg[0]) if a.op is not Op.RAMP]
+        return " + ".join(parts + [str(constant)] * (constant != 0 or not parts)).replace("+ -", "- ")
     def division(self, f: Node, lane) -> str:
         "Floor division by a positive number; what may be negative is first made positive by a multiple of it."
         lo, k = bounds(f.src[0])[0], f.arg
         x, up = self.index(f.src[0], lane), -(lo // k) if lo < 0 else 0
-        if f.op is Op.MOD: return f"(({x} + {up * k}) % {k})" if up else f"({x} % {k})"
-        return f"(({x} + {up * k}) / {k} - {up})" if up else f"({x} / {k})"
+        x = f"({x} + {up * k})" if up else f"({x})" if " " in x else x
+        return f"({x} % {k})" if f.op is Op.MOD else f"({x} / {k} - {up})" if up else f"({x} / {k})"
     def clamp(self, f: Node, lane) -> str:
         self.helpers["clamp"] = ("clamp", None, None)
         return f"clamp({self.index(f.src[0], lane)}, {f.arg[0]}, {f.arg[1]})"
@@ -156,11 +157,13 @@ class CStyle:
         if op is Op.MAX: return f"{acc} = {self.helper('max', n)}({x}, {acc});"
         return f"{acc} {'+' if op is Op.ADD else '*'}= {x};"
     def store(self, n: Node) -> str:
+        if n.src[1].dtype.lanes > 1: return lane_code[Op.STORE](self, n)
         return f"b{n.arg[0]}[{self.index(n.src[0])}] = {self.name(n.src[1])};"
     def identity(self, n: Node) -> str:
         "What a reduction starts from."
         value = {Op.ADD: 0, Op.MUL: 1, Op.MAX: bounds_of(n.dtype)[0]}[n.arg[0]]
-        return literal_text(value, n.dtype)
+        text = literal_text(value, n.dtype)
+        return f"{self.helper('all', n)}({text})" if n.dtype.lanes > 1 else text
 
     def emit(self, text: str): self.lines.append("  " * self.indent + text)
     def loop(self, r: Node) -> str:

@@ -147,7 +147,11 @@ def quotient(f: Node, k: int) -> Node:
     return form(Node(Op.IDIV, INDEX, (f,), k))
 
 def clamp(x: Node, lo: int, hi: int) -> Node:
-    "min(max(x, lo), hi) as a form."
+    "min(max(x, lo), hi) as a form; x is a form or an integer value."
+    if x.op is Op.LINEAR:
+        low, high = bounds(x)
+        if lo <= low and high <= hi: return x
+        if low == high: return num(min(max(low, lo), hi))
     return form(Node(Op.CLAMP, INDEX, (x,), (lo, hi)))
 
 # %% ../../nbs/21_algebra.ipynb #2420f9e9
@@ -181,6 +185,7 @@ def rebuild(n: Node, new: dict) -> Node:
     if n.op is Op.IDIV and n.arg: return divmod_form(src[0], n.arg)[0]
     if n.op is Op.MOD and n.arg: return divmod_form(src[0], n.arg)[1]
     if n.op is Op.WITHIN: return within(src[0], *n.arg)
+    if n.op is Op.CLAMP: return clamp(src[0], *n.arg)
     return n if src == n.src else Node(n.op, n.dtype, src, n.arg)
 
 CLOSING = (Op.REDUCE, Op.STORE, Op.SINK)      # arg = (what, loop variables that end here)
