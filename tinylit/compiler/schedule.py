@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Opt', 'loops_of', 'closers', 'fresh', 'in_place', 'apply', 'split', 'several', 'peel', 'unclosed', 'outer', 'merge',
-           'mergeable', 'View', 'contiguous', 'width', 'tile', 'default_opts', 'stores_of', 'inner_ranges',
+           'mergeable', 'View', 'contiguous', 'width', 'tile', 'default_opts', 'stores_of', 'together', 'inner_ranges',
            'vector_axis', 'reduction_axis', 'vector_opts', 'reduction_opts', 'parallel', 'apart_in', 'schedule']
 
 # %% ../../nbs/28_schedule.ipynb #0d7edd49
@@ -67,7 +67,10 @@ def split(root: Node, r: Node, opt: Opt, where: list[Node]) -> Node:
     main = {r: add(start, form(inner))}
     if size(r) % n == 0 or back: return replace([root], main)[0]
     rest = fresh(root, size(r) % n, r.arg[2], after=1)
-    return peel(root, where, main, {r: add(form(rest) if size(rest) > 1 else num(0), num(size(r) // n * n))})
+    tail = {r: add(form(rest) if size(rest) > 1 else num(0), num(size(r) // n * n))}
+    inside = dict.fromkeys(q for c in where for d in toposort(c) if d is c or r in ranges(d) for q in closes(d) if q is not r)
+    tail |= {q: form(fresh(root, size(q), q.arg[2], after=2 + i)) for i, q in enumerate(inside)}
+    return peel(root, where, main, tail)
 
 # %% ../../nbs/28_schedule.ipynb #0591f572
 def several(roots: list[Node], parts: dict) -> list[Node]:
@@ -116,14 +119,13 @@ def mergeable(root: Node) -> tuple | None:
 
 # %% ../../nbs/28_schedule.ipynb #35f7c83b
 class View:
-    "What the default schedule looks at: the accesses below a store, and the loops around each."
-    def __init__(self, root: Node, store: Node):
-        self.root, self.store = root, store
-        self.order = warm(store)
-        self.loads = [n for n in self.order if n.op is Op.LOAD]
-        self.reductions = [n for n in self.order if n.op is Op.REDUCE]
-        last = closes(root)[-1:] if not any(map(closes, root.src)) else ()        # all loops shared: lanes for all
-        self.own = tuple(r for r in closes(store) or last if coefficient(store.src[0], r))
+    "What the default schedule looks at: stores in the same loops, the accesses below them, and which loops may be lanes."
+    def __init__(self, root: Node, stores: list[Node]):
+        self.root, self.stores = root, stores
+        order = toposort(*stores)
+        self.loads = [n for n in order if n.op is Op.LOAD]
+        self.reductions = [n for n in order if n.op is Op.REDUCE]
+        self.own = tuple(r for r in closes(stores[0]) or closes(root)[-1:] if all(coefficient(s.src[0], r) for s in stores))
     def gathers(self, r: Node, nodes: list[Node]) -> int:
         "How many of the accesses would not be one vector along `r`."
         return sum(not contiguous(n, r) for n in nodes if r in ranges(n) or n.op is Op.STORE)
@@ -151,17 +153,24 @@ def tile(n: int, most: int, best: tuple, shift: bool) -> int:
 def default_opts(root: Node, limits: dict) -> list[Opt]:
     "A schedule that serves: one vector axis, registers full of accumulators, the outermost loop over the threads."
     opts, done = [], set()
-    for store in stores_of(root):
-        view = View(root, store)
+    warm(root)
+    for stores in together(root):
+        view = View(root, stores)
         r = vector_axis(view)
-        if r is not None and r not in done: opts += vector_opts(view, r, limits)
-        done.add(r)
+        if r is not None: opts += vector_opts(view, r, limits)
         for c in view.reductions:
-            if r is None or r not in ranges(c) and r not in inner_ranges(c): opts += reduction_opts(view, c, limits, done)
+            if r is None or r not in inner_ranges(c): opts += reduction_opts(view, c, limits, done)
     return opts
 
 def stores_of(root: Node) -> list[Node]:
     return [n for n in toposort(root) if n.op is Op.STORE]
+
+def together(root: Node) -> list[list[Node]]:
+    "Stores by the loops that are theirs alone; those that have none only if no store has any."
+    found = {}
+    for s in stores_of(root): found.setdefault(closes(s), []).append(s)
+    if len(found) > 1: found.pop((), None)
+    return list(found.values())
 
 def inner_ranges(c: Node) -> frozenset: return ranges(c.src[0])
 
@@ -170,7 +179,7 @@ def vector_axis(view: View) -> Node | None:
     best = None
     for r in reversed(view.own):
         if size(r) < 2: continue
-        bad = 2 * view.gathers(r, [view.store]) + view.gathers(r, view.loads)
+        bad = 2 * view.gathers(r, view.stores) + view.gathers(r, view.loads)
         if best is None or bad < best[0]: best = (bad, r)
     if best is None: return None
     inside = [c for c in view.reductions if best[1] in ranges(c)]
