@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FLAGS', 'helpers', 'lane_helpers', 'BARRIER', 'POOL', 'CompileError', 'find_compiler', 'cache_folder', 'Compiler',
            'intact', 'function', 'cast_body', 'division_body', 'one', 'two', 'library', 'helper_texts', 'kernel_text',
-           'unit', 'C']
+           'unit_text', 'C']
 
 # %% ../../nbs/25_c.ipynb #08d67d59
 import ctypes
@@ -145,7 +145,7 @@ def kernel_text(name: str, buffers: list[DType], ints: int, stored: set, lines: 
     alone = [] if any("*t/T" in line for line in lines) else ["  if (t) return;"]
     return f"static void {name}({', '.join(args)}) {{\n" + "\n".join(alone + lines) + "\n}"
 
-def unit(kernels: dict[str, str], needed: dict, calls: list[str]) -> str:
+def unit_text(kernels: dict[str, str], needed: dict, calls: list[str]) -> str:
     "A whole translation unit: helpers, kernels, and one function that calls them in order with a barrier after each."
     steps = "\n".join(f"  {c} barrier(T, s);" for c in calls)
     return "\n".join([BARRIER, *helper_texts(needed), *kernels.values(), f"void run(void **B, const int *N, long t, long T, int *s) {{\n{steps}\n}}"])

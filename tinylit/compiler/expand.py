@@ -14,7 +14,7 @@ from ..graph.op import Op
 from ..graph.dtype import DType, TABLE, dtypes, scalar, vec
 from ..graph.node import Node, analysis, toposort
 from ..graph.algebra import INDEX, coefficient, form, num, replace, size
-from .place import closes, is_index
+from .place import is_index
 from .render import SPELLED, code, lane_code, short
 from ..backend.c import function, lane_helpers
 from .realize import stages

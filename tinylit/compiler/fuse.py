@@ -12,9 +12,9 @@ import math
 from collections import Counter
 from ..graph.op import Op, ELEMENTWISE, MOVEMENT
 from ..graph.node import Node, toposort
-from ..graph.algebra import add, bounds, flatten, form, loop, num, size
+from ..graph.algebra import add, bounds, clamp, flatten, num, ranges, size
 from .index import Frame, at, lower, variables
-from .place import ranges, shared
+from .place import shared
 
 # %% ../../nbs/26_fuse.ipynb #d2831f18
 WEIGHT = {Op.EXP2: 12, Op.LOG2: 12, Op.SIN: 12, Op.SQRT: 4, Op.DIV: 4, Op.IDIV: 4, Op.MOD: 4, Op.CAST: 0, Op.BITCAST: 0}
@@ -259,7 +259,6 @@ def written(k: Frame, w: Write, idx: tuple, loops: tuple) -> Node:
 
 def updated(k: Frame, w: Write, idx: tuple, loops: tuple) -> Node:
     "A scatter: looks up where to go, reads what is there, adds, and writes it back; in order along its axis."
-    from tinylit.graph.algebra import clamp
     op, axis = w.value.arg
     where, value = (at(k, s, idx) for s in w.value.src[1:])
     place = flatten(idx[:axis] + (clamp(where, 0, w.holder.shape[axis] - 1),) + idx[axis + 1:], w.holder.shape)

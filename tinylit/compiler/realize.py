@@ -17,11 +17,11 @@ from collections.abc import Callable
 from ..graph.op import Op, COMPARE, ELEMENTWISE
 from ..graph.node import Node, substitute, toposort, workspace
 from ..graph.rewrite import rewrite, simplify
-from ..graph.algebra import size
-from .place import is_index, legal_loops, place, ranges, trips
+from ..graph.algebra import ranges, size
+from .place import legal_loops, place, trips
 from .render import CStyle
 from .fuse import Kernel, fuse, whole
-from ..backend.c import kernel_text, unit
+from ..backend.c import kernel_text, unit_text
 from ..backend.device import Buffer, compiler, leaf
 
 # %% ../../nbs/27_realize.ipynb #ad4cbf8f
@@ -132,7 +132,7 @@ class Schedule:
             args = [f"B[{self.table.index(place_of[b])}]" for b in k.buffers] + [f"N[{ints.index(v)}]" for v in k.ints]
             calls.append(f"{info.name}({', '.join([*args, 't', 'T'])});")
             self.infos.append(info)
-        self.source, self.outputs = unit(texts, needed, calls), [(n.numel, n.dtype) for n in outputs]
+        self.source, self.outputs = unit_text(texts, needed, calls), [(n.numel, n.dtype) for n in outputs]
 
     def run(self, device, inputs: list[Buffer], ints: list[int], outputs: list[Buffer]):
         "Points every slot at its memory and runs all kernels in one call."

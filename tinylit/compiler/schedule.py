@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 from ..graph.op import Op
 from ..graph.node import Node, toposort
-from ..graph.algebra import add, clamp, coefficient, form, loop, num, replace, scale, size
-from .place import closes, is_index, ranges, warm
+from ..graph.algebra import add, clamp, closes, coefficient, form, loop, num, ranges, replace, scale, size
+from .place import is_index, warm
 from .realize import stages
 
 # %% ../../nbs/28_schedule.ipynb #ae105ec3
@@ -122,7 +122,7 @@ class View:
     "What the default schedule looks at: stores in the same loops, the accesses below them, and which loops may be lanes."
     def __init__(self, root: Node, stores: list[Node]):
         self.root, self.stores = root, stores
-        order = toposort(*stores)
+        order = toposort(*(x for s in stores for x in s.src), stop=frozenset(stores_of(root)))
         self.loads = [n for n in order if n.op is Op.LOAD]
         self.reductions = [n for n in order if n.op is Op.REDUCE]
         self.own = tuple(r for r in closes(stores[0]) or closes(root)[-1:] if all(coefficient(s.src[0], r) for s in stores))

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['INDEX', 'bounds_table', 'CLOSING', 'loop', 'size', 'order', 'linear', 'num', 'form', 'terms', 'coefficient', 'add',
            'scale', 'dot', 'resolved', 'within', 'linear_bounds', 'mod_bounds', 'bounds', 'split_terms', 'divmod_form',
-           'quotient', 'clamp', 'flatten', 'unflatten', 'rebuild', 'loop_variables', 'closed', 'replace', 'plain']
+           'quotient', 'clamp', 'flatten', 'unflatten', 'rebuild', 'closes', 'ranges', 'loop_variables', 'closed',
+           'replace', 'plain']
 
 # %% ../../nbs/21_algebra.ipynb #17b6fcaf
 import math
@@ -189,6 +190,16 @@ def rebuild(n: Node, new: dict) -> Node:
     return n if src == n.src else Node(n.op, n.dtype, src, n.arg)
 
 CLOSING = (Op.REDUCE, Op.STORE, Op.SINK)      # arg = (what, loop variables that end here)
+
+def closes(n: Node) -> tuple:
+    "The loop variables that end at `n`: outside of it they do not exist."
+    return n.arg[1] if n.op in CLOSING else ()
+
+@analysis
+def ranges(n: Node) -> frozenset:
+    "The loop variables that the value of `n` depends on."
+    if n.op is Op.RANGE: return frozenset((n,))
+    return frozenset().union(*map(ranges, n.src)).difference(closes(n))
 
 def loop_variables(f: Node) -> list[Node]:
     "The loop variables in form `f`, the one with the longest stride first."
