@@ -132,7 +132,7 @@ def test_casts_that_lose_nothing():
 x, k, q = (memory((2, 3), d, 1) for d in (dtypes.float32, dtypes.int32, dtypes.bool))
 GONE = [(x * 1, x), (1 * x, x), (x / 1, x), (-(-x), x), (x + -0.0, x), (x.detach(), x), (k + 0, k), (0 + k, k), (k // 1, k),
         (k * 1, k), (k << 0, k), (k | 0, k), (q.eq(True), q), (q.eq(False).eq(False), q), (q & True, q), (q.where(x, x), x),
-        (x.cast("float64").cast("float32"), x), (q.cast("int8").cast("bool"), q), (x.maximum(x), x), (x.T.T, x),
+        (x.cast("float64").cast("float32"), x), (k.cast("float64").cast("int32"), k), (q.cast("int8").cast("bool"), q), (x.maximum(x), x), (x.T.T, x),
         (x.flip(0).flip(0), x), (x.reshape(6).reshape(2, 3), x), (const(True, "bool").where(x, 0), x),
         (x.unsqueeze(0).permute(1, 0, 2).permute(1, 0, 2).squeeze(0), x), (x.window(0, 1).squeeze(-1), x)]
 STAYS = [x * 0, x + 0.0, x - x, x / x, x.eq(x), x / 0, (x + 1) - 1, x * 2 / 2, x.cast("float16").cast("float32"),

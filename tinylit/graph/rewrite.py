@@ -7,7 +7,7 @@ __all__ = ['SIGNS', 'MOST', 'arithmetic', 'folding', 'identities', 'PRECISION', 
            'simplify', 'Pat', 'pattern', 'anything', 'any_number', 'pattern_text', 'same', 'fits', 'matches', 'orders',
            'match_all', 'Rules', 'needs', 'rewrite', 'rule_text', 'circle', 'accepted', 'looked_at', 'film', 'fit',
            'ratio_of', 'trunc_of', 'maximum_of', 'shift_of', 'cast_of', 'fold_numbers', 'spread', 'always', 'gathered',
-           'loses_nothing', 'narrower', 'both_pads', 'both_shrinks', 'merge', 'no_move', 'value_of', 'still',
+           'holds', 'loses_nothing', 'narrower', 'both_pads', 'both_shrinks', 'merge', 'no_move', 'value_of', 'still',
            'plain_numbers', 'of_equals', 'exact']
 
 # %% ../../nbs/20_rewrite.ipynb #830252bf
@@ -308,17 +308,19 @@ identities = Rules([
 # %% ../../nbs/20_rewrite.ipynb #8d8c42ac
 PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}     # binary digits
 
+def holds(d: DType, a: DType) -> bool:
+    "Whether every integer of `a` is one of `d`."
+    (lo, hi), (low, high) = bounds_of(a), bounds_of(d)
+    return low <= lo and hi <= high
+
 def loses_nothing(a: DType, mid: DType, out: DType) -> bool:
     "Whether casting `a` to `out` by way of `mid` is the same as casting it at once."
     if a.is_bool: return True
     if mid.is_bool: return False
     if a.is_float: return mid.is_float and (mid.bits > a.bits or mid is a)
-    if mid.is_float:
-        digits = a.bits - (a.kind == "i")
-        return out.kind in "fb" and digits <= PRECISION[mid.name]
-    (lo, hi), (low, high) = bounds_of(a), bounds_of(mid)
-    wraps = out.is_int and out.bits <= mid.bits
-    return wraps or low <= lo and hi <= high
+    if not mid.is_float: return holds(mid, a) or out.is_int and out.bits <= mid.bits
+    exact = a.bits - (a.kind == "i") <= PRECISION[mid.name]
+    return exact and (not out.is_int or holds(out, a))
 
 def narrower(n: Node, x: Node) -> Node | None:
     "One cast for two, where that is the same."
