@@ -20,7 +20,7 @@ def full(shape: tuple, value, dtype) -> Node:
 
 # %% ../nbs/11_grad.ipynb #9328a721
 def max_share(g, y, a, b):
-    "The larger source takes the cotangent; ties take half each, but against a number, nothing (relu at 0)."
+    "The larger source takes the cotangent; ties take half each, but against a number nothing."
     number = Op.CONST in (a.op, b.op)
     tie = 0 if number else a.eq(b).where(g * 0.5, 0)
     return (b < a).where(g, tie), (a < b).where(g, tie)
@@ -105,7 +105,7 @@ def unscatter(g, y, dst, i, src):
 # %% ../nbs/11_grad.ipynb #ce7319f2
 LN2 = math.log(2)
 
-vjp: dict[Op, Callable] = {    # cotangent g of the output y -> cotangents of the sources (None: there is none)
+vjp: dict[Op, Callable] = {    # cotangent g of the output y -> cotangents of the sources, or None
     Op.NEG:  lambda g, y, a: (-g,),
     Op.SQRT: lambda g, y, a: (g / (y * 2),),
     Op.EXP2: lambda g, y, a: (g * y * LN2,),
@@ -134,7 +134,7 @@ vjp: dict[Op, Callable] = {    # cotangent g of the output y -> cotangents of th
 
 # %% ../nbs/11_grad.ipynb #acac043b
 def affected(order: list[Node], wrt: list[Node]) -> set[Node]:
-    "The nodes of `order` (sources first) that depend on any of `wrt` by a path that has a gradient."
+    "The nodes of `order` (sources first) that depend on `wrt` by a path that has a gradient."
     found = set(wrt)
     for n in order:
         open_way = n.op in vjp and n.dtype.is_float
@@ -151,7 +151,8 @@ def hand_down(n: Node, got: dict, wanted: set):
 
 # %% ../nbs/11_grad.ipynb #e76258ee
 def grad(y: Node, wrt: list[Node], g: Node | None = None) -> list[Node]:
-    "Cotangents of `y` with respect to each node of `wrt`, as graphs; `g` is the cotangent of `y` itself (ones)."
+    """Cotangents of `y` with respect to each node of `wrt`, as graphs of the same shapes.
+    `g` is the cotangent of `y` itself (ones, if not given). TypeError if `y` is not of floats."""
     if not y.dtype.is_float:
         raise TypeError(f"the gradient of {y.dtype} values does not exist; cast to a float first")
     order = toposort(y)

@@ -22,7 +22,7 @@ def rotate(x: Node, n: int) -> Node:
     return x << n | x >> 32 - n
 
 def threefry(k0, k1, x0: Node, x1: Node) -> tuple[Node, Node]:
-    "Threefry-2x32 with 20 rounds: two words of counter to two words of noise (Salmon et al., SC 2011)."
+    "Threefry-2x32, 20 rounds: two words of counter to two words of noise (Salmon et al., SC 2011)."
     keys = (k0, k1, k0 ^ k1 ^ PARITY)
     x0, x1 = x0 + keys[0], x1 + keys[1]
     for i in range(5):
@@ -37,14 +37,14 @@ def threefry(k0, k1, x0: Node, x1: Node) -> tuple[Node, Node]:
 BLOCK = 2**32       # counters to one value of the high word
 
 class Stream:
-    "The state of the generator: a seed and how many numbers were drawn. Drawing makes no number, only a place for one."
+    "A seed, and how many numbers were drawn. Drawing makes no number, only a place for one."
     def __init__(self, seed: int = 0): self.restart(seed)
     def restart(self, seed: int):
         "From the beginning, with the low 32 bits of `seed`."
         self.seed, self.drawn, self.log = seed, 0, None
 
     def take(self, n: int) -> tuple:
-        "The seed, and the counter's high and low words for `n` numbers, as integers known at run time."
+        "Seed, high and low word of the counter for `n` numbers, as integers known at run time."
         if self.drawn % BLOCK + n > BLOCK: self.drawn += -self.drawn % BLOCK
         high, low = divmod(self.drawn, BLOCK)
         words = {"seed": self.seed % BLOCK, "high": high, "low": low}
@@ -96,9 +96,10 @@ def normal(shape: tuple, dtype=dtypes.float32) -> Node:
 
 # %% ../nbs/12_random.ipynb #8ca1bf98
 def integers(shape: tuple, low: int, high: int, dtype=dtypes.int32) -> Node:
-    "Uniform among low, ..., high-1, by scaling 32 random bits (the bias is below (high-low) / 2**32)."
+    "Uniform among low, ..., high-1, by scaling 32 bits; the bias is below (high-low) / 2**32."
     span = high - low
-    if not 0 < span <= BLOCK: raise ValueError(f"randint needs low < high within 2**32, got {low} and {high}")
+    if not 0 < span <= BLOCK:
+        raise ValueError(f"randint needs low < high within 2**32, got {low} and {high}")
     a, _ = random_bits(math.prod(shape))
     scaled = a.cast(dtypes.uint64) * const(span, dtypes.uint64) >> 32
     return (scaled.cast(dtypes.int64) + low).cast(dtype).reshape(shape)

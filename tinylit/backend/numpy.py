@@ -17,7 +17,7 @@ try: import numpy as np
 except ImportError: np = None
 
 def np_dtype(d: DType):
-    "numpy's dtype for `d`; numpy has no bfloat16, so its values travel as float32 that were rounded."
+    "numpy's dtype for `d`; bfloat16, which numpy lacks, travels as float32 that was rounded."
     return np.dtype("float32" if d is dtypes.bfloat16 else d.name)
 
 def round_bfloat16(a):
@@ -102,7 +102,8 @@ def window(n: Node, a):
     "A view in which each window is a row of the last axis."
     axis, size, stride, dilation = n.arg
     wide = np.lib.stride_tricks.sliding_window_view(a, (size - 1) * dilation + 1, axis)
-    return wide[(slice(None),) * axis + (slice(None, None, stride), ..., slice(None, None, dilation))]
+    before = (slice(None),) * axis
+    return wide[before + (slice(None, None, stride), ..., slice(None, None, dilation))]
 
 # %% ../../nbs/10_numpy.ipynb #feebb917
 def fold(n: Node, a):
@@ -130,7 +131,7 @@ def gather(n: Node, a, idx):
 REDUCERS = {Op.ADD: "add", Op.MUL: "multiply", Op.MAX: "maximum"}
 
 def scatter(n: Node, dst, idx, src):
-    "`dst` with each element of `src` added (or multiplied, ...) at its position, also where positions repeat."
+    "`dst` with each element of `src` added (multiplied, ...) at its position, repeated or not."
     op, axis = n.arg
     out = dst.copy()
     getattr(np, REDUCERS[op]).at(out, places(idx, dst.shape, axis), src)
