@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from tinylit import Tensor
 from tinylit import jit
+from tinylit import nn
 from tinylit.cli import CNN
 from tinylit.cli import training_step
 from tinylit.data import digits_raw
@@ -54,13 +55,13 @@ def softmax(rows: int, columns: int) -> dict[str, Callable]:
 
 def torch_cnn_step(x: np.ndarray, y: np.ndarray) -> Callable:
     "The same network and optimizer as tinylit.cli.CNN, in PyTorch."
-    from torch import nn
-    conv = lambda i, o: (nn.Conv2d(i, o, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-    model = nn.Sequential(*conv(1, 16), *conv(16, 32), nn.Flatten(), nn.Linear(32 * (x.shape[-1] // 4) ** 2, 10))
+    layers = torch.nn
+    conv = lambda i, o: (layers.Conv2d(i, o, 3, padding=1), layers.ReLU(), layers.MaxPool2d(2))
+    model = layers.Sequential(*conv(1, 16), *conv(16, 32), layers.Flatten(), layers.Linear(32 * (x.shape[-1] // 4) ** 2, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     x, y = torch.from_numpy(x), torch.from_numpy(y)
     def step():
-        loss = nn.functional.cross_entropy(model(x), y)
+        loss = layers.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -74,7 +75,9 @@ def cnn_step(batch: int) -> dict[str, Callable]:
     x = np.frombuffer(raw["x_train"].data, np.uint8).reshape(raw["x_train"].shape)[:batch].astype(np.float32) / 16
     y = np.frombuffer(raw["y_train"].data, np.uint8)[:batch].astype(np.int64)
     rows = Tensor(list(range(batch))).realize()
-    step = training_step(CNN(8), Tensor(x).realize(), Tensor(y.astype(np.int32)).realize(), 0.003)
+    model = CNN(8)
+    optimizer = nn.optim.Adam(nn.parameters(model), lr=0.003)
+    step = training_step(model, optimizer, Tensor(x).realize(), Tensor(y.astype(np.int32)).realize())
     runs = {"tinylit": lambda: step(rows).item()}
     if torch: runs["torch"] = torch_cnn_step(x, y)
     return runs

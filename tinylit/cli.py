@@ -126,9 +126,8 @@ class CNN:
         return self.out(x.flatten(1))
 
 # %% ../nbs/50_cli.ipynb #3a1cb917
-def training_step(model, x: Tensor, y: Tensor, lr: float) -> Callable:
-    "A function that takes one step of Adam on the rows it is given, and returns the loss."
-    optimizer = optim.Adam(nn.parameters(model), lr=lr)
+def training_step(model, optimizer: optim.Optimizer, x: Tensor, y: Tensor) -> Callable:
+    "A function that takes one step on the rows it is given, and returns the loss."
     def step(rows: Tensor) -> Tensor:
         loss = model(x[rows]).cross_entropy(y[rows])
         optimizer.zero_grad()
@@ -173,12 +172,15 @@ def progress(steps: Iterable, total: int, name: str) -> Iterable:
     except ImportError: return steps
     return tqdm(steps, total=total, desc=name, leave=False, disable=None)      # none where nobody watches
 
-def trained(model, sets: tuple, steps: int, size: int = 64, lr: float = 0.003) -> Run:
-    "Trains `model` on `sets` (x_train, y_train, x_test, y_test) for `steps` batches of `size`, then tests it."
+def trained(model, sets: tuple, steps: int, size: int = 64, lr: float = 0.01) -> Run:
+    "Trains `model` on `sets` (x_train, y_train, x_test, y_test): `steps` of Adam, shorter and shorter; then tests it."
     x, y, x_test, y_test = sets
-    run = Run(type(model).__name__, model, training_step(model, x, y, lr), [], [], [], y_test.tolist())
-    for rows in progress(itertools.islice(rows_of_epochs(len(x), size), steps), steps, run.name):
+    optimizer = optim.Adam(nn.parameters(model), lr=lr)
+    run = Run(type(model).__name__, model, training_step(model, optimizer, x, y), [], [], [], y_test.tolist())
+    batches = itertools.islice(rows_of_epochs(len(x), size), steps)
+    for k, rows in enumerate(progress(batches, steps, run.name)):
         start = time.perf_counter()
+        optimizer.lr = lr * (1 - k / steps)
         run.losses.append(run.step(Tensor(rows)).item())
         run.seconds.append(time.perf_counter() - start)
     run.guesses = guesses(model, x_test)
