@@ -331,7 +331,7 @@ def narrower(n: Node, x: Node) -> Node | None:
 choices = Rules([
     (c.where(y, z).named("n"), lambda n, c, y, z: spread(y if c.arg else z, n.shape)),
     (x.where(y, y).named("n"), lambda n, x, y: spread(y, n.shape)),
-    (b.where(True, False), lambda x: x),
+    (b.where(True, False).named("n"), lambda n, x: x.cast(n.dtype)),
     (b.eq(False).where(y, z), lambda x, y, z: x.where(z, y)),
     (b.eq(True),   lambda x: x),
     (b.eq(False).eq(False), lambda x: x),
