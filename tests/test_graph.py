@@ -439,8 +439,8 @@ def test_legal_graph_finds_faults():
     faults = {"shapes differ": Node(Op.ADD, f, (x, x.T)), "dtypes differ": Node(Op.ADD, f, (x, x.cast("int32"))),
               "not bool": Node(Op.WHERE, f, (x, x, x)), "truth value": Node(Op.LT, f, (x, x)),
               "appear or vanish": Node(Op.RESHAPE, f, (x,), (7,)), "each axis once": Node(Op.PERMUTE, f, (x,), (0, 0)),
-              "only axes of size 1": Node(Op.EXPAND, f, (x,), (4, 3)), "no such axis": Node(Op.REDUCE, f, (x,), (Op.ADD, (2,))),
-              "changes nothing": Node(Op.FLIP, dtypes.int32, (x,), (0,)), "lower level": Node(Op.RANGE, dtypes.int32, (), (0, 3))}
+              "only 1 grows": Node(Op.EXPAND, f, (x,), (4, 3)), "no such axis": Node(Op.REDUCE, f, (x,), (Op.ADD, (2,))),
+              "changes no dtype": Node(Op.FLIP, dtypes.int32, (x,), (0,)), "lower level": Node(Op.RANGE, dtypes.int32, (), (0, 3))}
     for message, n in faults.items():
         with pytest.raises(AssertionError, match=message): legal_graph(x, n)
 
@@ -468,7 +468,7 @@ MISTAKES = [
     (lambda: X[..., ...], IndexError, "2 times"), (lambda: X[True], IndexError, "truth value"), (lambda: X[1.0], TypeError, "float 1.0"),
     (lambda: X & 1, TypeError, "AND of float32"), (lambda: X << 1, TypeError, "SHL of float32"), (lambda: -B, TypeError, "NEG of bool"),
     (lambda: B - B, TypeError, "NEG of bool"), (lambda: ~X, TypeError, "XOR of float32"), (lambda: X + "1", TypeError, "str '1'"),
-    (lambda: X + 1j, TypeError, "complex"), (lambda: X.bitcast("int8"), TypeError, "float32 to int8"),
+    (lambda: X + 1j, TypeError, "complex"), (lambda: X.bitcast("int8"), TypeError, "bitcast of float32 to int8"),
     (lambda: X.cast("float33"), ValueError, "float33"), (lambda: X.cast("uint8") < -1, OverflowError, "LT: -1 does not fit uint8"),
     (lambda: X.cast("uint8") - 256, OverflowError, "ADD: 256 does not fit uint8"), (lambda: const(math.nan, "int32"), OverflowError, "nan")]
 

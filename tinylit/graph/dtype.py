@@ -11,7 +11,7 @@ from functools import cache
 
 # %% ../../nbs/07_dtype.ipynb #6412fcff
 class DType:
-    "A kind of number: `name`, `kind` (b bool, i signed, u unsigned, f float), `bits`, and how many `lanes` stand side by side."
+    "A kind of number: its `name`, `kind` (bool, i signed, unsigned, float), `bits` and `lanes`."
     __slots__ = ("name", "kind", "bits", "lanes", "fmt")
     def __init__(self, name: str, kind: str, bits: int, fmt: str, lanes: int = 1):
         self.name, self.kind, self.bits, self.fmt, self.lanes = name, kind, bits, fmt, lanes
@@ -39,21 +39,24 @@ class DType:
         return -1 if self.kind == "i" else (1 << self.bits) - 1
     @property
     def accumulator(self) -> "DType":
-        "The dtype in which this one is added up: half floats in float32, small integers in 32 bits."
+        "The dtype in which this one is added up: float32 for halves, 32 bits for small integers."
         if self.bits >= 32: return self
         return TABLE["float32" if self.is_float else "uint32" if self.kind == "u" else "int32"]
 
 # %% ../../nbs/07_dtype.ipynb #982ec18b
 TABLE = {d.name: d for d in (
     DType("bool", "b", 1, "?"),
-    DType("int8",  "i", 8, "b"), DType("int16",  "i", 16, "h"), DType("int32",  "i", 32, "i"), DType("int64",  "i", 64, "q"),
-    DType("uint8", "u", 8, "B"), DType("uint16", "u", 16, "H"), DType("uint32", "u", 32, "I"), DType("uint64", "u", 64, "Q"),
+    DType("int8",   "i",  8, "b"), DType("int16",  "i", 16, "h"),
+    DType("int32",  "i", 32, "i"), DType("int64",  "i", 64, "q"),
+    DType("uint8",  "u",  8, "B"), DType("uint16", "u", 16, "H"),
+    DType("uint32", "u", 32, "I"), DType("uint64", "u", 64, "Q"),
     DType("float16", "f", 16, "e"), DType("bfloat16", "f", 16, "H"),
     DType("float32", "f", 32, "f"), DType("float64", "f", 64, "d"))}
 
 class dtypes:
     "The dtypes by name: `dtypes.float32`, `dtypes.int8`, ..."
-    bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64 = TABLE.values()
+    bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, *floats = TABLE.values()
+    float16, bfloat16, float32, float64 = floats
 
 # %% ../../nbs/07_dtype.ipynb #7f552e43
 def vec(d: DType, lanes: int) -> DType:
@@ -71,11 +74,11 @@ def scalar(d: DType) -> DType:
 PYTHON = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 def dtype_of(name) -> DType:
-    "The dtype called `name` (\"float32\", \"float32x8\"); a DType is returned as it is, Python's and numpy's types are understood."
+    'The dtype called `name` ("float32", "float32x8"); also of a DType, a Python or numpy type.'
     if isinstance(name, DType): return name
     if isinstance(name, type) and name in PYTHON: return PYTHON[name]
     base, _, lanes = str(getattr(name, "__name__", name)).partition("x")
-    if base not in TABLE: raise ValueError(f"no dtype is called {name!r}; there are {', '.join(TABLE)}")
+    if base not in TABLE: raise ValueError(f"no dtype is {name!r}; there are {', '.join(TABLE)}")
     return vec(TABLE[base], int(lanes or 1))
 
 # %% ../../nbs/07_dtype.ipynb #553893a2
@@ -86,7 +89,7 @@ def bounds_of(d: DType) -> tuple:
     return (-(1 << d.bits - 1), (1 << d.bits - 1) - 1) if d.kind == "i" else (0, (1 << d.bits) - 1)
 
 # %% ../../nbs/07_dtype.ipynb #dc4a56ba
-UP = {   # each dtype and what is just above it; all arrows keep every value, but for those from 64-bit integers to floats
+UP = {   # each dtype and what is just above it; arrows from 64-bit integers to floats lose digits
     "bool":    ["uint8", "int8"],
     "uint8":   ["uint16", "int16"],     "int8":     ["int16"],
     "uint16":  ["uint32", "int32"],     "int16":    ["int32"],

@@ -11,7 +11,7 @@ from .op import Op
 
 # %% ../../nbs/04_maths.ipynb #21f6d424
 class Operators:
-    "Python's arithmetic from one abstract method, `alu(op, *operands)`; numbers among them are allowed."
+    "Python's arithmetic from one abstract method, `alu(op, *operands)`, numbers among them."
     __slots__ = ()
     def alu(self, op: Op, *src):
         "The operation `op` on `src`: a graph, a number, a string, whatever the class decides."
@@ -46,7 +46,8 @@ class Whole:
     def __rxor__(self, x): return self.alu(Op.XOR, x, self)
     def __lshift__(self, x): return self.alu(Op.SHL, self, x)
     def __rshift__(self, x): return self.alu(Op.SHR, self, x)
-    def __invert__(self): return self.logical_not() if self.dtype.is_bool else self ^ self.dtype.ones
+    def __invert__(self):
+        return self.logical_not() if self.dtype.is_bool else self ^ self.dtype.ones
 
 # %% ../../nbs/04_maths.ipynb #cce113ef
 class Comparisons:
@@ -159,7 +160,7 @@ class Activations:
     "Smooth nonlinearities, arranged so that neither value nor gradient overflows."
     __slots__ = ()
     def sigmoid(self):
-        "1 / (1 + exp(-x)), from the exponential of minus the distance to zero, which cannot overflow."
+        "1 / (1 + exp(-x)), from exp(-|x|), which cannot overflow."
         e = (self < 0).where(self, self * -1.0).exp()
         return (self < 0).where(e, 1) / (1 + e)
     def tanh(self):
@@ -190,12 +191,12 @@ class Maths(Operators, Whole, Comparisons, Functions, Rounding, Choices, Activat
     __slots__ = ()
     def __abs__(self): return self.abs()
     def __pow__(self, x):
-        "By products where the number `x` is whole, by a root where it is a half, else through logarithms."
+        "By products if `x` is a whole number, by a root if it is a half, else through logarithms."
         if isinstance(x, float) and x.is_integer(): x = int(x)
         if isinstance(x, int): return int_pow(self, x) if x >= 0 else 1 / int_pow(self, -x)
         if isinstance(x, float) and x == 0.5: return self.sqrt()
         return (self.log2() * x).exp2()
     def __rpow__(self, x):
         "`x` to the power of each element; `x` is a number above 0."
-        if x <= 0: raise ValueError(f"{x} ** y: the base must be positive, for the power goes through its logarithm")
+        if x <= 0: raise ValueError(f"{x} ** y goes through a logarithm: the base must be positive")
         return (self * math.log2(x)).exp2()

@@ -12,9 +12,10 @@ from .op import Op
 
 # %% ../../nbs/05_movement.ipynb #e5302a90
 def axis_of(axis: int, ndim: int, what: str = "axis_of") -> int:
-    "`axis` counted from the front; negative axes count from the back. IndexError, naming `what`, if there is none."
+    "`axis` counted from the front, negative ones from the back; IndexError names `what` asked."
     most = max(ndim, 1)                                       # a scalar puts up with axis 0
-    if not -most <= axis < most: raise IndexError(f"{what}: axis {axis} does not exist in a shape of {ndim} axes")
+    if not -most <= axis < most:
+        raise IndexError(f"{what}: axis {axis} does not exist in a shape of {ndim} axes")
     return axis % most
 
 def flat(args: tuple) -> tuple:
@@ -24,7 +25,7 @@ def flat(args: tuple) -> tuple:
 
 # %% ../../nbs/05_movement.ipynb #bd2440a2
 class Moves:
-    "Movement from one abstract method, `mop(op, arg)`, and a `shape`; here the way to look as a whole."
+    "Movement from one abstract method, `mop(op, arg)`, and a `shape`."
     __slots__ = ()
     def mop(self, op: Op, arg):
         "The movement `op` with its argument; `arg` is already checked."
@@ -87,16 +88,19 @@ class Sizes:
     def shrink(self, bounds):
         "Per axis only the elements `lo <= i < hi`; None keeps an axis."
         bounds = tuple(bounds)
-        if len(bounds) != self.ndim: raise ValueError(f"shrink{bounds} needs one (lo, hi) for each axis of {self.shape}")
+        if len(bounds) != self.ndim:
+            raise ValueError(f"shrink{bounds} needs one (lo, hi) for each axis of {self.shape}")
         bounds = tuple((0, n) if b is None else flat((b,)) for b, n in zip(bounds, self.shape))
         if any(not 0 <= lo <= hi <= n for (lo, hi), n in zip(bounds, self.shape)):
             raise ValueError(f"shrink{bounds} reaches outside {self.shape}")
-        return self if all(b == (0, n) for b, n in zip(bounds, self.shape)) else self.mop(Op.SHRINK, bounds)
+        whole = all(b == (0, n) for b, n in zip(bounds, self.shape))
+        return self if whole else self.mop(Op.SHRINK, bounds)
     def pad(self, pads, value=0):
         "`pads[axis] = (before, after)` elements of `value` around; a negative count cuts off."
         pads = tuple(flat((p,)) for p in pads)
-        if len(pads) != self.ndim: raise ValueError(f"pad{pads} needs one (before, after) for each axis of {self.shape}")
-        x = self.shrink(tuple((max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pads, self.shape)))
+        if len(pads) != self.ndim:
+            raise ValueError(f"pad{pads} needs one (before, after) for each axis of {self.shape}")
+        x = self.shrink((max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pads, self.shape))
         pads = tuple((max(b, 0), max(a, 0)) for b, a in pads)
         return x.mop(Op.PAD, (pads, value)) if any(map(any, pads)) else x
 
@@ -105,10 +109,11 @@ class Windows:
     "Sliding windows."
     __slots__ = ()
     def window(self, axis: int, size: int, stride: int = 1, dilation: int = 1):
-        "Element (o, j) is element o*stride + j*dilation of `axis`; o stays there, j becomes the last axis."
+        "Element (o, j) is element o*stride + j*dilation of `axis`; j becomes the last axis."
         axis = axis_of(axis, self.ndim, "window")
         size, stride, dilation = flat((size, stride, dilation))
-        if min(size, stride, dilation) < 1 or not self.shape or (size - 1) * dilation >= self.shape[axis]:
+        n = self.shape[axis] if self.shape else 0
+        if min(size, stride, dilation) < 1 or (size - 1) * dilation >= n:
             raise ValueError(f"a window of size {size}, stride {stride}, dilation {dilation} "
                              f"does not fit axis {axis} of {self.shape}")
         return self.mop(Op.WINDOW, (axis, size, stride, dilation))
@@ -133,21 +138,21 @@ class Views:
 
 # %% ../../nbs/05_movement.ipynb #e41698fc
 def full_key(key, shape: tuple) -> list:
-    "`key` as a list with one entry for each axis (plus its Nones), integers counted from the front."
+    "`key` with one entry for each axis (plus its Nones), integers counted from the front."
     keys = list(key) if isinstance(key, tuple) else [key]
     named = sum(k is not None and k is not Ellipsis for k in keys)
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if named > len(shape): raise IndexError(f"{named} indices for the {len(shape)} axes of {shape}")
-    if len(dots) > 1: raise IndexError(f"an index of {shape} holds ... {len(dots)} times; once is enough")
+    if len(dots) > 1: raise IndexError(f"{len(dots)} times ... in one index of {shape}")
     at = dots[0] if dots else len(keys)
     keys[at:at + 1] = [slice(None)] * (len(shape) - named)
     sizes = iter(shape)
     return [k if k is None else checked(k, next(sizes), shape) for k in keys]
 
 def checked(k, n: int, shape: tuple):
-    "One index `k` of an axis of size `n`; a slice, or what only a tensor understands, stays as it is."
+    "One index of an axis of size `n`; a slice, or what only a tensor understands, stays as it is."
     if isinstance(k, slice) or not hasattr(k, "__index__"): return k
-    if isinstance(k, bool): raise IndexError(f"index {k} of {shape}: a truth value is not a position")
+    if isinstance(k, bool): raise IndexError(f"index {k} of {shape}: a truth value is no position")
     if not -n <= (k := operator.index(k)) < n:
         raise IndexError(f"index {k} is out of range for an axis of size {n} in {shape}")
     return k % n
@@ -162,19 +167,25 @@ class Slices:
         for k in full_key(key, self.shape):
             if k is None: x = x.unsqueeze(axis)
             elif isinstance(k, slice): x = x.slice(axis, k)
-            elif isinstance(k, int): x = x.slice(axis, slice(k, k + 1)).reshape(x.shape[:axis] + x.shape[axis + 1:])
+            elif isinstance(k, int): x = x.at(axis, k)
             else: raise TypeError(f"cannot index {self.shape} with {type(k).__name__} {k!r}")
             axis += not isinstance(k, int)
         return x
 
+    def at(self, axis: int, k: int):
+        "The elements at position `k` of `axis`, which goes."
+        return self.between(axis, k, k + 1).reshape(self.shape[:axis] + self.shape[axis + 1:])
+    def between(self, axis: int, lo: int, hi: int):
+        "The elements `lo <= k < hi` of `axis`."
+        return self.shrink((lo, hi) if i == axis else None for i in range(self.ndim))
     def slice(self, axis: int, s: slice):
         "`x[..., s, ...]` with the slice at `axis`."
         picked = range(*s.indices(self.shape[axis]))
-        if not picked: return self.shrink(tuple((0, 0) if i == axis else None for i in range(self.ndim)))
-        lo, hi = sorted((picked[0], picked[-1]))
-        x = self.shrink(tuple((lo, hi + 1) if i == axis else None for i in range(self.ndim)))
+        if not picked: return self.between(axis, 0, 0)
+        x = self.between(axis, min(picked), max(picked) + 1)
         if picked.step < 0: x = x.flip(axis)
-        return x if abs(picked.step) == 1 or len(picked) == 1 else x.window(axis, 1, abs(picked.step)).squeeze(-1)
+        step = abs(picked.step) if len(picked) > 1 else 1
+        return x if step == 1 else x.window(axis, 1, step).squeeze(-1)
 
 class Movement(Moves, Orders, Sizes, Windows, Views, Slices):
     "Everything that only moves, from `mop` and `shape`."

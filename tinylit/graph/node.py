@@ -13,36 +13,26 @@ import ast
 import math
 from contextlib import contextmanager
 from functools import wraps
-from numbers import Integral
-from numbers import Real
+from numbers import Integral, Real
 from weakref import WeakValueDictionary
-from .op import Op
-from .op import COMPARE
-from .op import ELEMENTWISE
-from .op import FLOAT
-from .op import MOVEMENT
-from .op import family
+from .op import Op, COMPARE, ELEMENTWISE, FLOAT, MOVEMENT, family
 from .maths import Maths
 from .movement import Movement
 from .reduce import Reduce
-from .dtype import DType
-from .dtype import bounds_of
-from .dtype import dtype_of
-from .dtype import dtypes
-from .dtype import promote
+from .dtype import DType, bounds_of, dtype_of, dtypes, promote
 
 # %% ../../nbs/08_node.ipynb #415f150d
 class Conversions:
     "The same values, or the same bits, as another kind of number."
     __slots__ = ()
     def cast(self, dtype):
-        "The same values as `dtype`: floats are cut towards zero and stay within range, NaN becomes 0."
+        "The same values as `dtype`; to integers: cut towards 0, held within range, NaN as 0."
         return self if (d := dtype_of(dtype)) is self.dtype else Node(Op.CAST, d, (self,))
     def bitcast(self, dtype):
         "The same bits read as `dtype`, which must be as wide."
         d = dtype_of(dtype)
         if d.bits != self.dtype.bits:
-            raise TypeError(f"bitcast from {self.dtype} to {d}: {self.dtype.bits} bits are not {d.bits}")
+            raise TypeError(f"bitcast of {self.dtype} to {d}: {self.dtype.bits} bits, not {d.bits}")
         return self if d is self.dtype else Node(Op.BITCAST, d, (self,))
     def float(self):
         "As float32."
@@ -53,7 +43,7 @@ class Conversions:
 
 # %% ../../nbs/08_node.ipynb #3c2cef1b
 class Node(Conversions, Maths, Movement, Reduce):
-    "An operation `op` on sources `src` with a static argument `arg`: interned, so that equal means identical."
+    "An operation on sources with a static argument; interned, so that equal means identical."
     __slots__ = ("op", "dtype", "src", "arg", "shape", "__weakref__")
     def __new__(cls, op: Op, dtype: DType, src: tuple = (), arg=None):
         table = tables[-1]
@@ -76,15 +66,15 @@ class Node(Conversions, Maths, Movement, Reduce):
     def iota(self, n: int): return iota(n)
     def toposort(self) -> list: return toposort(self)
 
-FILLED = frozenset({Op.CONST, Op.PAD})      # their arguments hold numbers, and 0.0 is not -0.0: the key is how it is written
+FILLED = frozenset({Op.CONST, Op.PAD})   # 0.0 is not -0.0: the key is how the number is written
 
 # %% ../../nbs/08_node.ipynb #9f05cfdf
-weak: WeakValueDictionary = WeakValueDictionary()    # graphs of the user: a node lives as long as somebody holds it
+weak: WeakValueDictionary = WeakValueDictionary()    # the user's nodes: alive while somebody holds them
 tables: list = [weak]
 
 @contextmanager
 def workspace():
-    "Inside, nodes and the results of analyses are kept in one plain dict, which is dropped at the end."
+    "Inside, nodes and the results of analyses are kept in one dict, which is dropped at the end."
     tables.append({})
     try: yield
     finally: tables.pop()
@@ -104,7 +94,8 @@ def const(value, dtype) -> Node:
     d = dtype_of(dtype)
     if d.is_float: return Node(Op.CONST, d, (), float(value))
     lo, hi = bounds_of(d)
-    if not lo <= value <= hi: raise OverflowError(f"{value} does not fit {d} ({lo} to {hi}); cast the other operand first")
+    if not lo <= value <= hi:
+        raise OverflowError(f"{value} does not fit {d} ({lo} to {hi}); cast the other operand")
     return Node(Op.CONST, d, (), bool(value) if d.is_bool else int(value))
 
 def iota(n: int) -> Node:
@@ -120,7 +111,7 @@ def kind_of(x) -> DType:
     raise TypeError(f"{type(x).__name__} {x!r} is neither a number nor a node")
 
 def common_dtype(src) -> DType:
-    "Promotion: nodes decide; a Python float lifts integers to float32, a Python int lifts bool to int32."
+    "Promotion: nodes decide; but a float lifts integers to float32, an int lifts bool to int32."
     nodes = [x.dtype for x in src if isinstance(x, Node)]
     numbers = [kind_of(x) for x in src if not isinstance(x, Node)]
     d = promote(*nodes or numbers)
@@ -135,7 +126,8 @@ def broadcast(op: Op, src: tuple) -> tuple:
     ndim = max(map(len, shapes))
     sizes = [set(ns) - {1} for ns in zip(*((1,) * (ndim - len(s)) + s for s in shapes))]
     if any(len(s) > 1 for s in sizes):
-        raise ValueError(f"{op!r} of shapes {' and '.join(map(str, shapes))}: sizes must agree or be 1, counted from the last axis")
+        raise ValueError(f"{op!r} of shapes {' and '.join(map(str, shapes))}: "
+                         "sizes must agree or be 1, counted from the last axis")
     out = tuple(s.pop() if s else 1 for s in sizes)
     return tuple(s if s.op is Op.CONST else s.expand(out) for s in src)
 
@@ -150,8 +142,10 @@ def fitted(op: Op, x, d: DType) -> Node:
 
 def sensible(op: Op, d: DType):
     "Raises TypeError where `op` means nothing in `d`."
-    if op in BITWISE and d.is_float: raise TypeError(f"{op!r} of {d}: only whole numbers and truth values have bits; cast first")
-    if op is Op.NEG and d.is_bool: raise TypeError(f"{op!r} of {d}: a truth value has no negative; use logical_not() or cast first")
+    if op in BITWISE and d.is_float:
+        raise TypeError(f"{op!r} of {d}: only whole numbers and truth values have bits; cast first")
+    if op is Op.NEG and d.is_bool:
+        raise TypeError(f"{op!r} of {d}: truth has no negative; use logical_not() or cast first")
 
 # %% ../../nbs/08_node.ipynb #206bb3d5
 WHOLE = {   # whole-number division of floats, from true division and floor
@@ -170,7 +164,7 @@ def alu(op: Op, *src) -> Node:
     return Node(op, dtypes.bool if op in COMPARE else d, broadcast(op, condition + src))
 
 def difference(a, b) -> Node:
-    "`a - b` as a sum, the negative taken in the common dtype; unsigned sums go round, so there -b is 2**bits - b."
+    "`a - b` as a sum, the negative taken in the common dtype; unsigned, -b is 2**bits - b."
     d = common_dtype((a, b))
     if isinstance(b, Node): return alu(Op.ADD, a, -b.cast(d))
     if d.kind != "u": return alu(Op.ADD, a, -b)
@@ -200,7 +194,7 @@ def reduced_shape(n: Node) -> tuple:
     return tuple(1 if i in n.arg[1] else s for i, s in enumerate(n.src[0].shape))
 
 # %% ../../nbs/08_node.ipynb #12d773b2
-shapes = {   # op -> the shape of a node, from its sources and argument; ops that are not listed have shape ()
+shapes = {   # op -> the shape of a node; ops that are not listed have shape ()
     **{op: elementwise_shape for op in ELEMENTWISE},
     Op.BUFFER:  lambda n: (n.arg.size,),
     Op.IOTA:    lambda n: (n.arg,),
@@ -239,7 +233,7 @@ def substitute(roots: list[Node], new: dict[Node, Node]) -> list[Node]:
     return [new[r] for r in roots]
 
 # %% ../../nbs/08_node.ipynb #7bed8a8a
-objects: WeakValueDictionary = WeakValueDictionary()    # number -> the buffer or variable that a leaf refers to
+objects: WeakValueDictionary = WeakValueDictionary()    # number -> the buffer or variable of a leaf
 
 def show(root: Node) -> str:
     "The graph as text, one node a line, sources first; `parse` reads it back."
@@ -261,7 +255,8 @@ def argument(text: str):
     "The static argument that `text` writes; `#7` is the object of that number."
     if not text: return None
     if text[0] != "#": return literal(ast.parse(text, mode="eval").body)
-    if (found := objects.get(int(text[1:]))) is None: raise ValueError(f"the memory {text} of this graph is gone")
+    found = objects.get(int(text[1:]))
+    if found is None: raise ValueError(f"the memory {text} of this graph is gone")
     return found
 
 def parse(text: str) -> Node:
@@ -288,15 +283,17 @@ GRAPH = (   # which operations, what must hold, what is wrong if it does not
     (ELEMENTWISE, alike, "dtypes differ"),
     ({Op.WHERE}, lambda n: n.src[0].dtype.is_bool, "the condition is not bool"),
     (COMPARE, lambda n: n.dtype.is_bool, "a comparison is a truth value"),
-    (MOVEMENT, lambda n: n.src[0].dtype is n.dtype and min(n.shape, default=0) >= 0, "a movement changes nothing"),
+    (MOVEMENT, lambda n: n.src[0].dtype is n.dtype, "a movement changes no dtype"),
+    (MOVEMENT, lambda n: min(n.shape, default=0) >= 0, "a size is negative"),
     ({Op.RESHAPE}, lambda n: n.numel == n.src[0].numel, "elements appear or vanish"),
     ({Op.PERMUTE}, lambda n: sorted(n.arg) == list(range(n.ndim)), "each axis once"),
-    ({Op.EXPAND}, lambda n: all(o in (1, s) for o, s in zip(n.src[0].shape, n.shape)), "only axes of size 1 grow"),
+    ({Op.EXPAND}, lambda n: all(a in (1, b) for a, b in zip(n.src[0].shape, n.shape)), "only 1 grows"),
     ({Op.REDUCE}, lambda n: all(0 <= a < n.ndim for a in n.arg[1]), "no such axis"))
 
 def legal_graph(*roots: Node):
-    "Asserts that every node below `roots` belongs to the graph level and agrees with its sources in shape and dtype."
+    "Asserts that every node below `roots` belongs to the graph level and agrees with its sources."
     for n in toposort(*roots):
-        assert family[n.op] not in ("element", "lane", "loop"), f"{n!r} of {n.src} belongs to a lower level"
+        lower = family[n.op] in ("element", "lane", "loop")
+        assert not lower, f"{n!r} of {n.src} belongs to a lower level"
         for ops, holds, wrong in GRAPH:
             assert n.op not in ops or holds(n), f"{n!r} of {n.src}: {wrong}"
