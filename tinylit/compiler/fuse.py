@@ -43,7 +43,7 @@ def is_contraction(n: Node) -> bool:
 class Costs:
     "What one element of each value costs to compute again, back to the nearest load or to a reduction with other readers."
     def __init__(self, order: list[Node], readers: Counter):
-        self.cost, self.heavy, self.readers = {}, {}, readers
+        self.cost, self.heavy, self.readers, self.absorbed = {}, {}, readers, set()
         for n in order: self.visit(n)
     def visit(self, n: Node):
         own = WEIGHT.get(n.op, 1) if n.op in ELEMENTWISE else 1 if n.op in (Op.GATHER, Op.REDUCE, Op.FOLD) else 0
@@ -51,7 +51,13 @@ class Costs:
         below = sum(self.cost[s] / self.readers[s] for s in src if self.counts(s))
         terms = n.src[0].numel // max(n.numel, 1) if n.op is Op.REDUCE else n.src[0].shape[-1] if n.op is Op.FOLD else 1
         self.cost[n] = terms * (own + below)
+        if n.op in (Op.REDUCE, Op.FOLD) and (s := self.part(n)) is not None: self.absorbed.add(s)
         self.heavy[n] = is_contraction(n) or any(self.heavy[s] for s in src if self.readers[s] == 1)
+    def part(self, n: Node) -> Node | None:
+        "What a reduction reduces, seen through reshapes that nobody else reads: a reduction there becomes part of it."
+        s = n.src[0]
+        while s.op in (Op.RESHAPE, Op.PERMUTE) and self.readers[s] == 1: s = s.src[0]
+        return s if s.op in (Op.REDUCE, Op.FOLD) and self.readers[s] == 1 else None
     def counts(self, s: Node) -> bool:
         "A reduction with several readers is judged for itself."
         return self.readers[s] == 1 or under(s).op not in (Op.REDUCE, Op.FOLD)
@@ -119,7 +125,7 @@ class Fuser:
         wants = self.wants[n]
         if n.op in MOVEMENT or n.op in FREE or not wants: return False
         if any(w.nodes >= self.limits["nodes"] or len(w.open) + len(n.src) > self.limits["buffers"] for w, _, _ in wants): return True
-        if self.costs.heavy[n] and any(inner_loops(w, idx) for w, idx, _ in wants): return True
+        if self.costs.heavy[n] and n not in self.costs.absorbed and any(inner_loops(w, idx) for w, idx, _ in wants): return True
         trips = sum(math.prod(map(size, prefix(loops, used(idx)))) * share(gate) for (_, idx, gate), loops in wants.items())
         return self.costs.cost[n] * (trips - n.numel) > BALANCE * n.numel
 

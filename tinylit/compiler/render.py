@@ -20,7 +20,7 @@ from .place import is_index
 SHORT = {"bool": "b", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
          "uint32": "u32", "uint64": "u64", "float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16"}
 SPELLED = {"bool": "int", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long", "uint8": "unsigned char",
-           "uint16": "unsigned short", "uint32": "unsigned", "uint64": "unsigned long long", "float16": "_Float16", "float32": "float", "float64": "double"}
+           "uint16": "unsigned short", "uint32": "unsigned", "uint64": "unsigned long long", "float16": "_Float16", "bfloat16": "unsigned short", "float32": "float", "float64": "double"}
 SUFFIX = {"float16": "f16", "float32": "f", "float64": "", "uint32": "u", "uint64": "ull", "int64": "ll"}
 
 def short(d: DType) -> str:
@@ -86,13 +86,13 @@ def uses(block: Node, counts=None, scopes=None) -> tuple[Counter, dict]:
     return counts, scopes
 
 def operands(s: Node) -> list[tuple]:
-    "The values that statement `s` names, each with whether it stands inside an index."
+    "The values that statement `s` names, each with whether it had better have a name: in an index, or as a guard."
     if s.op is Op.ACC: return []
     out, stack = [], [(x, False) for x in (s.src[0].src if s.op is Op.UPDATE else s.src)]
     while stack:
         x, in_index = stack.pop()
         if is_index(x): stack += [(y, True) for y in x.src]
-        elif x.op is not Op.STORE: out.append((x, in_index))
+        elif x.op is not Op.STORE: out.append((x, in_index or s.op is Op.LOAD))
     return out
 
 # %% ../../nbs/24_render.ipynb #f8ca83ef
