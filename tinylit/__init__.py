@@ -8,6 +8,7 @@ __all__ = ['Tensor', 'nn', 'optim', 'dtypes', 'device', 'grad', 'manual_seed']
 # %% ../nbs/52_api.ipynb #9f44aacf
 from . import nn
 from .compiler.expand import expand
+from .compiler.numerics import numerics
 from .backend.device import device
 from .grad import grad
 from .graph.dtype import dtypes
