@@ -60,8 +60,8 @@ def check(ok: bool, path, complaint: str):
 def read_json(text: bytes, path) -> dict:
     "The header's JSON; a name that stands twice is an error, for readers would disagree on it."
     def once(pairs):
-        names = Counter(name for name, _ in pairs)
-        check(len(names) == len(pairs), path, f"the header says {names.most_common(1)[0][0]!r} twice")
+        twice = [n for n, k in Counter(name for name, _ in pairs).items() if k > 1]
+        check(not twice, path, f"the header names {twice} twice")
         return dict(pairs)
     try: header = json.loads(text.decode("utf-8"), object_pairs_hook=once)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as e:
