@@ -205,8 +205,9 @@ def folded(step: Callable) -> Callable:
     return text
 
 def everywhere(name: str, to: DType, of: DType) -> tuple:
-    "One value in every lane; taking away zero changes nothing, not even -0.0."
-    body = f"return ({short(to)}){{}} - (x != 0);" if to.is_bool else f"return x - ({short(to)}){{}};"
+    "One value in every lane."
+    same = ", ".join(["x"] * to.lanes)
+    body = f"return ({short(to)}){{}} - (x != 0);" if to.is_bool else f"return ({short(to)}){{{same}}};"
     return function(short(to), name, f"{SPELLED[to.name]} x", body), kind(to)
 
 lane_helpers.update({
