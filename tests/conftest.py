@@ -5,6 +5,7 @@ import pytest
 
 from tinylit.backend.device import Unavailable
 from tinylit.backend.device import device as find_device
+from tinylit.random import manual_seed
 
 
 def works(name: str) -> bool:
@@ -22,3 +23,9 @@ def device(request, monkeypatch):
     "The name of a device, which is the default one while the test runs."
     monkeypatch.setenv("TINYLIT_DEVICE", request.param)
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    "The same noise in every test, whatever ran before."
+    manual_seed(0)
