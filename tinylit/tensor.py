@@ -74,8 +74,8 @@ class Core:
     "What a Tensor is made of: a graph, the device that will compute it, perhaps a gradient."
     __slots__ = ()
     def __init__(self, data, dtype=None, device=None, requires_grad: bool = False):
-        """`data`: a number, nested lists, an array, a Tensor or a Node; copied. `dtype`: from the data
-        if None. `device`: a name; the best one present if None. ValueError if the data is ragged."""
+        """`data`: a number, nested lists, an array, a Tensor or a Node; copied. `dtype`: from the
+        data if None. `device`: a name; None is the best one present. ValueError for ragged lists."""
         dev = data.device if isinstance(data, Tensor) and device is None else device_of(device)
         if isinstance(data, Tensor): data = data.to(dev)
         node = from_data(data, dtype, dev)
@@ -110,12 +110,12 @@ class Apply:
     __slots__ = ()
     __array_ufunc__ = None                  # numpy arrays leave `array + tensor` to us
     def like(self, node: Node, *sources):
-        "A Tensor over `node`, which was made from this one and `sources`; they must share a device."
+        "A Tensor over `node`, made from this one and `sources`; they must share a device."
         others = [s for s in sources if isinstance(s, Tensor)]
         for s in others:
             if s.device is not self.device:
                 names = f"{self.device.name} and {s.device.name}"
-                raise ValueError(f"tensors on {names} cannot meet; move one with .to({self.device.name!r})")
+                raise ValueError(f"tensors on {names} cannot meet; move one with .to(...)")
         tracked = node.dtype.is_float and any(s.tracked for s in (self, *others))
         return object.__new__(type(self)).start(node, self.device, tracked)
 
@@ -161,7 +161,7 @@ class Casts:
 # %% ../nbs/13_tensor.ipynb #b8de190a
 unique = itertools.count()
 leaves: WeakValueDictionary = WeakValueDictionary()     # id -> a tensor that collects gradients
-pending: WeakValueDictionary = WeakValueDictionary()    # id -> a tensor with a new value, not yet computed
+pending: WeakValueDictionary = WeakValueDictionary()    # id -> one whose new value is to be computed
 traces: list = []                                       # captures in progress, innermost last
 
 def fresh(value: Node) -> Node:
@@ -170,15 +170,15 @@ def fresh(value: Node) -> Node:
 
 # %% ../nbs/13_tensor.ipynb #94f49822
 def realize(*tensors):
-    "Computes `tensors`, and those that were assigned to, together: they share what they have in common."
+    "Computes `tensors`, and those assigned to, together: they share what they have in common."
     if traces: return traces[-1].realized(tensors)
-    wanted = {id(t): t for a in (*tensors, *pending.values()) for t in needed(a) if t.buffer is None}
+    asked = (*tensors, *pending.values())
     pending.clear()
-    wanted = wanted.values()
+    wanted = {id(t): t for a in asked for t in needed(a) if t.buffer is None}.values()
     for dev in {t.device for t in wanted}: compute(dev, [t for t in wanted if t.device is dev])
 
 def needed(t) -> tuple:
-    "What to compute for `t`: of a view that shows all of its base, the base; if only reshaped, nothing else."
+    "What to compute for `t`: a view of all its base needs the base, a mere reshape nothing else."
     if t.base is None or t.base.numel != t.numel: return (t,)
     return (t.base,) if all(op is Op.RESHAPE for op, _ in t.moves) else (t.base, t)
 
@@ -190,7 +190,7 @@ def compute(dev: Device, tensors: list):
     done = dict(zip(roots, dev.run(roots)))
     dev.realized.update(done)
     for t in tensors: settle(t)
-    dev.realized.update((t.node, done[n]) for t, n in zip(tensors, nodes))    # views of what has settled
+    dev.realized.update((t.node, done[n]) for t, n in zip(tensors, nodes))     # of settled bases
 
 def settle(t):
     "A computed tensor forgets how it was made, unless a gradient may have to flow through it."
@@ -207,7 +207,7 @@ class Read:
         return self
     def data(self) -> memoryview:
         "The bytes of the value, row-major."
-        if traces: raise RuntimeError("a value is read inside a captured function: return it instead")
+        if traces: raise RuntimeError("read inside a captured function: return the tensor instead")
         realize(self)
         return self.buffer.data().toreadonly()
     def tolist(self):
@@ -215,7 +215,7 @@ class Read:
         return nest(unpack(self.data(), self.dtype), self.shape)
     def item(self):
         "The one number in here, as Python's own."
-        if self.numel != 1: raise ValueError(f"item() of shape {self.shape}: {self.numel} numbers, not 1")
+        if self.numel != 1: raise ValueError(f"item() of {self.shape}: {self.numel} numbers, not 1")
         return unpack(self.data(), self.dtype)[0]
     def numpy(self):
         "A numpy array of its own (of bfloat16, as float32)."
@@ -235,7 +235,8 @@ class Look:
     def source(self) -> str: return self.device.source([self.node])
     def draw(self, caption: str = "", **kw):
         "The graph, with a dashed outline around what is not computed yet."
-        lazy = [n for n in toposort(self.node) if n.op is not Op.CONST and not buffer_of(n, self.device)]
+        lazy = [n for n in toposort(self.node) if not buffer_of(n, self.device)]
+        lazy = [n for n in lazy if n.op is not Op.CONST]
         return draw(self.node, caption, **{"dashed": lazy, **kw})
     def __repr__(self):
         state = "" if self.buffer else ", not computed yet"
@@ -271,7 +272,7 @@ class Create:
         "The numbers of `dtype` whose bytes `data` holds (copied); flat, unless a `shape` is given."
         d, dev, data = dtype_of(dtype), device_of(device), memoryview(data).cast("B")
         n, rest = divmod(len(data), d.itemsize)
-        if rest: raise ValueError(f"{len(data)} bytes are not whole numbers of {d}, {d.itemsize} each")
+        if rest: raise ValueError(f"{len(data)} bytes are not a whole number of {d.itemsize} ({d})")
         shape = (n,) if shape is None else tuple(shape)
         return cls(leaf(Buffer(n, d, dev, data), (n,)).reshape(shape), None, dev)
 
@@ -299,51 +300,52 @@ class Noise:
 
 # %% ../nbs/13_tensor.ipynb #d38fcb1f
 class Index:
-    "Square brackets: basic indexing is a view; tensors, lists and arrays of integers look elements up."
+    "Square brackets: basic indexing is a view; tensors and lists of integers look elements up."
     __slots__ = ()
     def __getitem__(self, key):
-        "`x[0, 1:3, ..., None, [2, 0]]` as in numpy, also where lists and slices mix; a mask is refused."
+        "`x[0, 1:3, ..., None, [2, 0]]` as in numpy, also where they mix; a mask is refused."
         key = key if isinstance(key, tuple) else (key,)
         keys = full_key(tuple(index_of(k, self.device) for k in key), self.shape)
-        if not any(isinstance(k, Tensor) for k in keys): return Movement.__getitem__(self, tuple(keys))
         axes = [i for i, k in enumerate(keys) if isinstance(k, (int, Tensor))]
+        if all(isinstance(keys[a], int) for a in axes): return Movement.__getitem__(self, tuple(keys))
         rest = tuple(slice(None) if i in axes else k for i, k in enumerate(keys))
         return Movement.__getitem__(self, rest).take(axes, [keys[a] for a in axes])
 
     def take(self, axes: list, indices: list):
-        "The elements at `indices` along `axes`. Adjacent axes are replaced in place, others go to the front."
+        "The elements at `indices` along `axes`: where these stood, or in front if they are apart."
         sizes, rest = [self.shape[a] for a in axes], [a for a in range(self.ndim) if a not in axes]
         place = flat_index(indices, sizes)
-        if place.numel and not math.prod(sizes): raise IndexError(f"no element of {self.shape} to look up")
+        if place.numel and not math.prod(sizes): raise IndexError(f"{self.shape} has no element there")
         x = self.permute(axes + rest).reshape(math.prod(sizes), *(self.shape[a] for a in rest))
         rows = place.reshape(-1, *[1] * len(rest)).expand(place.numel, *x.shape[1:])
         y = x.gather(0, rows).reshape(place.shape + x.shape[1:])
-        front = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0     # result axes that stand before
+        front = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
         return y.permute(*range(place.ndim, place.ndim + front), *range(place.ndim),
                          *range(place.ndim + front, y.ndim))
 
     def __setitem__(self, key, x):
         "`x[key] = value`; where lists or tensors name one element twice, the last value stays."
-        target = self[key]
-        if target is self or target.base is (self if self.base is None else self.base): return target.assign(x)
+        target, base = self[key], self if self.base is None else self.base
+        if target is self or target.base is base: return target.assign(x)
         places = Tensor.arange(self.numel, device=self.device).reshape(self.shape)[key].flatten()
         order = Tensor.arange(places.numel, device=self.device)
-        last = Tensor.full(self.numel, -1, device=self.device).scatter_reduce(0, places, order, "amax")
+        nobody = Tensor.full(self.numel, -1, device=self.device)
+        last = nobody.scatter_reduce(0, places, order, "amax")
         values = value_for(target, x).expand(target.shape).flatten().gather(0, last)
         self.assign((last >= 0).where(values, self.flatten()).reshape(self.shape))
 
 # %% ../nbs/13_tensor.ipynb #7c32d746
 def index_of(k, dev: Device):
     "One index: lists and arrays become tensors; IndexError for what cannot count."
-    if isinstance(k, list) or getattr(k, "ndim", 0) and not isinstance(k, Tensor): k = Tensor(k, device=dev)
-    if isinstance(k, Tensor) and not k.numel and k.dtype.is_float: k = k.int()          # an empty list
+    if isinstance(k, list) or hasattr(k, "__array__") and k.ndim: k = Tensor(k, device=dev)
+    if isinstance(k, Tensor) and not k.numel and k.dtype.is_float: k = k.int()     # an empty list
     if isinstance(k, bool) or isinstance(k, Tensor) and not k.dtype.is_int:
         kind = k.dtype if isinstance(k, Tensor) else type(k).__name__
-        raise IndexError(f"an index of {kind}: indices are integers; choose by a mask with mask.where(x, y)")
+        raise IndexError(f"an index of {kind}: indices are integers; for a mask use mask.where(x, y)")
     return k
 
 def flat_index(indices: list, sizes: list):
-    "One index into the flattened axes of `sizes`: negative ones count from the end, all stay inside."
+    "One index into flattened axes of `sizes`: negative ones count from the end, all stay inside."
     place = 0
     for i, n in zip(indices, sizes):
         if isinstance(i, Tensor): i = (j := i.int()).clip(-n, n - 1) + (j < 0).where(n, 0)
@@ -357,13 +359,13 @@ class Lookup:
     "Elements at positions that are data, and back."
     __slots__ = ()
     def gather(self, dim: int, index):
-        "Element [i, j] is self[index[i, j], j] for dim 0; indices beyond the ends are held at them."
+        "Element [i, j] is self[index[i, j], j] for dim 0; indices beyond an end are held there."
         dim = axis_of(dim, self.ndim, "gather")
         self.fits("gather", dim, index)
         x = self.shrink(tuple(None if i == dim else (0, n) for i, n in enumerate(index.shape)))
         return self.like(Node(Op.GATHER, self.dtype, (x.node, index.int().node), dim), index)
     def scatter_reduce(self, dim: int, index, src, reduce: str):
-        "self[index[i, j], j] meets src[i, j], for dim 0, by \"sum\", \"prod\" or \"amax\", in order."
+        "self[index[i, j], j] meets src[i, j] for dim 0, in order, by a row of `REDUCES`."
         dim = axis_of(dim, self.ndim, "scatter")
         self.fits(f"scatter ({reduce})", dim, index)
         if index.shape != src.shape:
@@ -410,7 +412,7 @@ class Autograd:
     __slots__ = ()
     def requires_grad_(self, on: bool = True):
         "Makes this tensor a leaf, one that collects gradients; returns it. TypeError for integers."
-        if on and not self.dtype.is_float: raise TypeError(f"only floats have gradients, not {self.dtype}")
+        if on and not self.dtype.is_float: raise TypeError(f"{self.dtype} has no gradient; floats do")
         if not on: leaves.pop(id(self), None)
         elif id(self) not in leaves:
             if self.base is not None or self.buffer is None: self.start(fresh(self.node), self.device)
@@ -425,9 +427,9 @@ class Autograd:
         return [n for n in (self.own, self.was and self.was()) if n is not None]
 
     def backward(self, gradient=None):
-        "Adds the derivative of this scalar (or of (self * gradient).sum()) to `.grad` of every leaf below."
+        "Adds the derivative of this number, or of (self * gradient).sum(), to `.grad` of each leaf below."
         if gradient is None and self.shape:
-            raise ValueError(f"backward of shape {self.shape}: reduce it to one number, or pass a gradient")
+            raise ValueError(f"backward of {self.shape}: reduce it to one number, or pass a gradient")
         inside = set(toposort(self.node))
         wrt = [(t, n) for t in list(leaves.values()) for n in t.names() if n in inside]
         if not wrt: raise ValueError("backward reaches no tensor with requires_grad=True")
@@ -437,8 +439,8 @@ class Autograd:
             t.grad = g if t.grad is None else t.grad + g
         return self
     def gradient(self, *wrt):
-        "Derivatives of this scalar by each tensor of `wrt`, as tensors that can be differentiated again."
-        if self.shape: raise ValueError(f"gradient of shape {self.shape}: reduce it to one number first")
+        "Derivatives of this number by each tensor of `wrt`; they can be differentiated again."
+        if self.shape: raise ValueError(f"gradient of {self.shape}: reduce it to one number first")
         return [self.like(g, *wrt) for g in grad(self.node, [w.node for w in wrt])]
 
 # %% ../nbs/13_tensor.ipynb #3ee55a94
@@ -446,7 +448,7 @@ class Assign:
     "A new value under an old name."
     __slots__ = ()
     def assign(self, x):
-        "This tensor, and every view of it, takes the value of `x`, broadcast; computed when next needed."
+        "This tensor, and every view of it, takes the value of `x`, broadcast; computed when needed."
         value = value_for(self, x).expand(self.shape).node.detach()
         if self.base is not None:
             mask = put_back(full(self.shape, 1, dtypes.int32), self)
@@ -465,7 +467,7 @@ def value_for(t, x):
     return t.like(x.node, x)                # one device, or ValueError
 
 def put_back(value: Node, t) -> Node:
-    "`value`, of the view `t`, at its places in the base, 0 elsewhere: a movement undone is its gradient."
+    "`value` of the view `t` at its places in the base, 0 elsewhere, by the gradients of movements."
     path = [t.base.own]
     for op, arg in t.moves:
         if op in (Op.EXPAND, Op.PAD) or op is Op.WINDOW and arg[1] > 1:
@@ -488,7 +490,7 @@ class Python:
     def __float__(self): return float(self.item())
     def __int__(self): return int(self.item())
     def __format__(self, spec: str): return format(self.item() if spec else repr(self), spec)
-    def __array__(self, dtype=None, copy=None): return self.numpy().astype(dtype or self.numpy().dtype)
+    def __array__(self, dtype=None, copy=None): return (a := self.numpy()).astype(dtype or a.dtype)
     def __getattr__(self, name: str):
         if name in methods: return partial(methods[name], self)
         raise AttributeError(f"a Tensor has no {name!r}")
@@ -505,5 +507,5 @@ def method(f: Callable) -> Callable:
 # %% ../nbs/13_tensor.ipynb #8502ee48
 class Tensor(Core, Apply, Casts, Create, Noise, Index, Lookup, Join,
              Autograd, Assign, Read, Look, Python, Maths, Movement, Reduce):
-    "An n-dimensional array that is computed when somebody looks: a graph, a device, perhaps a gradient."
+    "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "moves", "device", "grad", "tracked", "__weakref__")

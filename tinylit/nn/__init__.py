@@ -80,7 +80,7 @@ def cross_entropy(x: Tensor, target: Tensor) -> Tensor:
     "Mean over the rows of -log_softmax(x)[target]; `target` holds class numbers."
     if target.shape != x.shape[:-1] or not target.dtype.is_int:
         names = f"{x.shape[:-1]}, got {target.dtype} {target.shape}"
-        raise ValueError(f"cross_entropy of scores {x.shape} needs integer class numbers of shape {names}")
+        raise ValueError(f"cross_entropy of {x.shape} needs integer class numbers of shape {names}")
     mine = target.unsqueeze(-1).eq(x.iota(x.shape[-1]))
     return -mine.where(x.log_softmax(-1), 0).sum(-1).mean()
 

@@ -49,16 +49,16 @@ class Optimizer:
         "What changes once a step, whatever the parameters."
         return []
     def update(self, i: int, p: Tensor, g: Tensor) -> tuple:
-        "The new value of parameter `i`, now `p` with gradient `g`, and the state that was assigned."
+        "The new value of parameter `i` (now `p`, gradient `g`), and the state that was assigned."
         raise NotImplementedError
 
 # %% ../../nbs/15_optim.ipynb #68426ac0
 class SGD(Optimizer):
-    "Downhill by lr times the gradient; momentum (Polyak 1964), Nesterov's look ahead, weight decay."
+    "Downhill by lr · gradient; with momentum (Polyak 1964), Nesterov's look ahead, weight decay."
     def __init__(self, params: list, lr: float = 0.001, momentum: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False):
         super().__init__(params, lr)
-        if nesterov and not momentum: raise ValueError("nesterov=True needs a momentum, for example 0.9")
+        if nesterov and not momentum: raise ValueError("nesterov=True needs a momentum, say 0.9")
         self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
         self.velocity = self.like_params() if momentum else []
     def update(self, i: int, p: Tensor, g: Tensor) -> tuple:
@@ -70,7 +70,7 @@ class SGD(Optimizer):
 
 # %% ../../nbs/15_optim.ipynb #ddbf83ce
 class Adam(Optimizer):
-    "A step is the running mean of gradients over their running size (Kingma & Ba, arXiv:1412.6980)."
+    "Steps along the mean gradient, divided by its usual size (Kingma & Ba, arXiv:1412.6980)."
     decoupled = False
     def __init__(self, params: list, lr: float = 0.001, betas: tuple = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0):
@@ -93,7 +93,7 @@ class Adam(Optimizer):
 
 # %% ../../nbs/15_optim.ipynb #ed2da7a9
 class AdamW(Adam):
-    "Adam whose weight decay shrinks the weights themselves (Loshchilov & Hutter, arXiv:1711.05101)."
+    "Adam with a decay that shrinks the weights themselves (Loshchilov & Hutter, arXiv:1711.05101)."
     decoupled = True
     def __init__(self, params: list, lr: float = 0.001, betas: tuple = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.01):

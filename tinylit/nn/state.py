@@ -27,18 +27,19 @@ SPELT = {name: code for code, name in CODES.items()}
 
 # %% ../../nbs/19_state.ipynb #c9c43bca
 def described(tensors: dict, metadata: dict | None = None) -> bytes:
-    "The header: the length of what follows in 8 bytes, then JSON, padded so that the data starts aligned."
+    "The header: its length in 8 bytes, then JSON, padded so that the data starts aligned."
     header, end = {"__metadata__": metadata} if metadata else {}, 0
     for name, t in tensors.items():
         start, end = end, end + t.numel * t.dtype.itemsize
-        header[name] = {"dtype": SPELT[t.dtype.name], "shape": t.shape, "data_offsets": [start, end]}
+        claims = SPELT[t.dtype.name], t.shape, (start, end)
+        header[name] = dict(zip(("dtype", "shape", "data_offsets"), claims))
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
 # %% ../../nbs/19_state.ipynb #6f798590
 def safe_save(tensors: dict, path, metadata: dict | None = None) -> Path:
-    "Writes {name: Tensor} as a safetensors file, whole or not at all; `metadata` maps strings to strings."
+    "Writes {name: Tensor} as a safetensors file, whole or not at all; `metadata` is {str: str}."
     widest_first = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     tensors, path = dict(widest_first), Path(path)
     realize(*tensors.values())
@@ -79,7 +80,8 @@ def checked_entry(name: str, entry, path) -> tuple[DType, tuple, int, int]:
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     known = isinstance(code, str) and code in CODES
     check(known, path, f"{name!r} has dtype {code!r}; known are {', '.join(CODES)}")
-    check(isinstance(shape, list) and all(map(is_count, shape)), path, f"{name!r} has shape {shape!r}")
+    sizes = isinstance(shape, list) and all(map(is_count, shape))
+    check(sizes, path, f"{name!r} has shape {shape!r}")
     two = isinstance(offsets, list) and len(offsets) == 2 and all(map(is_count, offsets))
     check(two, path, f"{name!r} has data_offsets {offsets!r}")
     d, (start, end) = dtype_of(CODES[code]), offsets
@@ -90,19 +92,20 @@ def checked_entry(name: str, entry, path) -> tuple[DType, tuple, int, int]:
 
 # %% ../../nbs/19_state.ipynb #08621585
 def checked_header(data, path) -> tuple[dict, int]:
-    "{name: (dtype, shape, start, end)} and where the data starts, after checking all that the file claims."
+    "{name: (dtype, shape, start, end)} and where the data starts, after checking every claim."
     check(len(data) >= 8, path, f"{len(data)} bytes are too few; the first 8 must hold a length")
     first = 8 + int.from_bytes(data[:8], "little")
-    check(first <= len(data), path, f"claims a header of {first - 8} bytes, but {len(data) - 8} follow: "
-                                    "the file is cut off, or no safetensors file")
+    check(first <= len(data), path, f"claims a header of {first - 8} bytes, but {len(data) - 8} "
+                                    "follow: cut off, or no safetensors file")
     header = read_json(bytes(data[8:first]), path)
     header.pop("__metadata__", None)
     entries = {name: checked_entry(name, entry, path) for name, entry in header.items()}
     at = 0
     for name, (_, _, start, end) in sorted(entries.items(), key=lambda item: item[1][2:]):
-        check(start == at, path, f"{name!r} starts at {start} in the data, not at {at}: a gap or an overlap")
+        check(start == at, path, f"{name!r} starts at {start}, not at {at}: a gap or an overlap")
         at = end
-    check(at == len(data) - first, path, f"the tensors end at {at} in the data, the file at {len(data) - first}")
+    left = len(data) - first - at
+    check(left == 0, path, f"the tensors end at {at} in the data, the file at {at + left}")
     return entries, first
 
 # %% ../../nbs/19_state.ipynb #4796a1cf
@@ -125,7 +128,7 @@ def safe_load(path, device=None) -> dict:
 
 # %% ../../nbs/19_state.ipynb #359dd570
 def load_state_dict(model, state: dict, strict: bool = True):
-    "Gives the tensors of `model` the values of `state` by name, all or none. Unless `strict`, names may differ."
+    "Gives the tensors of `model` the values of `state`, all or none; names must agree if `strict`."
     own = state_dict(model)
     missing, unknown = [n for n in own if n not in state], [n for n in state if n not in own]
     if strict and (missing or unknown):
@@ -141,4 +144,5 @@ def load_state_dict(model, state: dict, strict: bool = True):
 
 def some(names: list) -> str:
     "The first few of `names`."
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") or "nothing"
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more or "nothing"
