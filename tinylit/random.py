@@ -38,19 +38,24 @@ BLOCK = 2**32       # counters to one value of the high word
 
 class Stream:
     "A seed, and how many numbers were drawn. Drawing makes no number, only a place for one."
+    log = None                # while a function is captured: what was taken
     def __init__(self, seed: int = 0): self.restart(seed)
     def restart(self, seed: int):
         "From the beginning, with the low 32 bits of `seed`."
-        self.seed, self.drawn, self.log = seed, 0, None
+        self.seed, self.drawn = seed, 0
+
+    def place(self, n: int) -> tuple:
+        "Seed, high and low word of the counter for the next `n` numbers."
+        if self.drawn % BLOCK + n > BLOCK: self.drawn += -self.drawn % BLOCK
+        words = self.seed % BLOCK, *divmod(self.drawn, BLOCK)
+        self.drawn += n
+        return words
 
     def take(self, n: int) -> tuple:
-        "Seed, high and low word of the counter for `n` numbers, as integers known at run time."
-        if self.drawn % BLOCK + n > BLOCK: self.drawn += -self.drawn % BLOCK
-        high, low = divmod(self.drawn, BLOCK)
-        words = {"seed": self.seed % BLOCK, "high": high, "low": low}
-        taken = tuple(Var(name, 0, BLOCK - 1, w) for name, w in words.items())
-        if self.log is not None: self.log.append((taken, self.drawn))
-        self.drawn += n
+        "The words of `place` as integers known at run time; a log, if one is kept, notes them."
+        names = "seed", "high", "low"
+        taken = tuple(Var(name, 0, BLOCK - 1, w) for name, w in zip(names, self.place(n)))
+        if self.log is not None: self.log.append((taken, n))
         return tuple(v.node(dtypes.uint32) for v in taken)
 
 # %% ../nbs/12_random.ipynb #9defcda1

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WEIGHT', 'BALANCE', 'WRITTEN', 'FREE', 'under', 'whole', 'is_contraction', 'Costs', 'share', 'prefix', 'used',
            'Write', 'writes_of', 'Fuser', 'inner_loops', 'requests', 'Group', 'depends', 'Grouper', 'Kernel', 'build',
-           'written', 'updated', 'fuse']
+           'replaces', 'written', 'updated', 'fuse']
 
 # %% ../../nbs/26_fuse.ipynb #a5110ff7
 import math
@@ -171,8 +171,7 @@ def requests(k: Frame, n: Node, idx, gate) -> list[tuple]:
 class Group:
     "Writes that share a kernel, and how many of their outermost loops they share."
     def __init__(self, w: Write, number: int, before: int):
-        self.writes, self.number = [w], number
-        self.shared = w.value.arg[1] if w.update else len(w.shape)      # a scatter is serial along its axis
+        self.writes, self.shared, self.number = [w], len(w.shape), number
         self.before = before          # the groups that must run earlier, directly or not, as bits
 
 def depends(w: Write, t: Node, wants: dict) -> list[tuple]:
@@ -185,14 +184,32 @@ class Grouper:
     def __init__(self, fuser: Fuser):
         self.fuser, self.groups, self.home = fuser, [], {}
 
-    def run(self, writes: list[Write]) -> list[Group]:
+    def run(self, writes: list[Write]):
+        "Finds each write a group."
         for w in writes:
             needed = {g for t in [*w.reads, w.holder] for g in self.home.get(t, ()) if t is not w.holder or w.update}
             before = 0
             for g in needed: before |= 1 << g.number | g.before
             g = self.joined(w, needed, before) or self.alone(w, before)
             self.home.setdefault(w.holder, set()).add(g)
+    def sorted(self) -> list[Group]:
+        "Every group after those that it waits for."
         return sorted(self.groups, key=lambda g: (bin(g.before).count("1"), g.number))
+
+    def last_reader(self, n: Node, buffer) -> bool:
+        "Whether the group that writes `n` can run after all others that read `buffer`; if so, it will."
+        homes = self.home.get(n, ())
+        if len(homes) != 1: return False
+        g, = homes
+        readers = [r for r in self.groups if r is not g and any(t.arg is buffer for w in r.writes for t in w.reads)]
+        if any(r.before >> g.number & 1 for r in readers): return False
+        for r in readers: self.wait(g, 1 << r.number | r.before)
+        return True
+    def wait(self, g: Group, before: int):
+        "`g`, and all that wait for it, run after `before`."
+        g.before = (g.before | before) & ~(1 << g.number)
+        for h in self.groups:
+            if h.before >> g.number & 1: h.before |= g.before
 
     def alone(self, w: Write, before: int) -> Group:
         self.groups.append(Group(w, len(self.groups), before))
@@ -202,9 +219,8 @@ class Grouper:
         for g in self.groups[:-self.LOOK_BACK - 1:-1]:
             if (n := self.can_join(g, w, needed)) is None: continue
             g.writes.append(w)
-            g.shared, g.before = n, (g.before | before) & ~(1 << g.number)
-            for h in self.groups:
-                if h.before >> g.number & 1: h.before |= g.before
+            g.shared = n
+            self.wait(g, before)
             return g
 
     def can_join(self, g: Group, w: Write, needed: set) -> int | None:
@@ -241,11 +257,11 @@ class Kernel:
     def __init__(self, sink: Node, buffers: list, ints: list, writes: list):
         self.sink, self.buffers, self.ints, self.writes = sink, buffers, ints, writes
 
-def build(group: Group, fuser: Fuser) -> Kernel:
-    "Lowers the writes of a group into one indexed graph over shared loops."
+def build(group: Group, fuser: Fuser, into: dict) -> Kernel:
+    "Lowers the writes of a group into one indexed graph over shared loops; `into`: values that replace a buffer's."
     own = set()
     def stored(n): return n.arg if n.op is Op.BUFFER else n if n in fuser.stored and n not in own else None
-    k = Frame(stored, lambda n: fuser.readers[n] == 1 and n not in fuser.stored)
+    k = Frame(stored, lambda n: fuser.readers[n] == 1 and n not in fuser.stored, into)
     outer = k.loops("shared", group.writes[0].shape[:group.shared])
     stores = []
     for w in group.writes:
@@ -255,6 +271,13 @@ def build(group: Group, fuser: Fuser) -> Kernel:
         k.written[w.holder] = k.written.get(w.holder, ()) + (stores[-1],)
     sink = Node(Op.SINK, stores[0].dtype, tuple(stores), (None, variables(outer)))
     return Kernel(shared(sink), list(k.slots), list(k.ints), group.writes)
+
+def replaces(kernel: Kernel) -> bool:
+    "Whether every old element of a buffer written in place is read where it is replaced, and before."
+    for s in kernel.sink.src:
+        old = [n for n in toposort(kernel.sink) if n.op is Op.LOAD and n.arg[0] == s.arg[0] and not any(o.op is Op.STORE for o in n.src)]
+        if old and not set(old) <= set(toposort(s.src[1])) or any(n.src != s.src[:1] for n in old): return False
+    return True
 
 def written(k: Frame, w: Write, idx: tuple, loops: tuple) -> Node:
     "The STORE of one write at `idx`."
@@ -276,8 +299,20 @@ def updated(k: Frame, w: Write, idx: tuple, loops: tuple) -> Node:
     return Node(Op.STORE, value.dtype, (place, Node(op, value.dtype, (old, value))), (slot, loops))
 
 # %% ../../nbs/26_fuse.ipynb #d3197c42
-def fuse(roots: list[Node], limits: dict) -> list[Kernel]:
-    "The kernels that compute `roots` (none of which is only a reshape), in an order in which they can run."
+def fuse(roots: list[Node], limits: dict, into: dict | None = None) -> tuple[list[Kernel], dict]:
+    """The kernels that compute `roots` (none of which is only a reshape), in an order in which they can run.
+    `into`: root -> the buffer whose place it wants; also returns the part of it that could be had."""
     fuser = Fuser(roots, limits)
     writes = [w for w in fuser.run() if math.prod(w.shape)]
-    return [build(g, fuser) for g in Grouper(fuser).run(writes)]
+    grouper = Grouper(fuser)
+    grouper.run(writes)
+    into = {n: b for n, b in (into or {}).items() if grouper.last_reader(n, b)}
+    out = []
+    for g in grouper.sorted():
+        mine = {w.holder: into[w.holder] for w in g.writes if w.holder in into}
+        kernel = build(g, fuser, into)
+        if mine and not replaces(kernel):
+            into = {n: b for n, b in into.items() if n not in mine}
+            kernel = build(g, fuser, into)
+        out.append(kernel)
+    return out, into

@@ -20,9 +20,10 @@ from ..graph.algebra import INDEX, add, bounds, clamp, flatten, form, loop, num,
 # %% ../../nbs/22_index.ipynb #8b8d9747
 class Frame:
     "What one kernel knows while it asks: its loop variables, its buffers, and the elements it has asked for already."
-    def __init__(self, stored: Callable = lambda n: None, alone: Callable = lambda n: False):
-        "`stored(n)`: what holds the value of `n` in memory, or None. `alone(n)`: whether `n` has a single reader."
-        self.stored, self.alone = stored, alone
+    def __init__(self, stored: Callable = lambda n: None, alone: Callable = lambda n: False, into: dict | None = None):
+        """`stored(n)`: what holds the value of `n` in memory, or None. `alone(n)`: whether `n` has a single reader.
+        `into`: what is written into memory that exists."""
+        self.stored, self.alone, self.into = stored, alone, into or {}
         self.numbers, self.made, self.memo, self.slots, self.ints, self.written = itertools.count(), {}, {}, {}, {}, {}
     def loops(self, key, sizes) -> tuple:
         "Fresh loop variables for `key` (the same when asked again); a size of 1 needs none: its index is 0."
@@ -30,7 +31,7 @@ class Frame:
         return self.made[key]
     def slot(self, buffer) -> int:
         "The position of `buffer` among the kernel's arguments."
-        return self.slots.setdefault(buffer, len(self.slots))
+        return self.slots.setdefault(self.into.get(buffer, buffer), len(self.slots))
     def int_slot(self, var) -> int: return self.ints.setdefault(var, len(self.ints))
 
 # %% ../../nbs/22_index.ipynb #da66ce9d

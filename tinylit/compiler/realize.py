@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ORDER', 'stages', 'FREE_OF_CHARGE', 'ALIGN', 'cache', 'staged', 'Info', 'nest', 'flops', 'touched', 'traffic',
-           'sizes', 'generate', 'plan', 'aligned', 'Schedule', 'canonical', 'key_of', 'schedule_of', 'run', 'kernels',
-           'source', 'debug']
+           'sizes', 'generate', 'plan', 'aligned', 'Schedule', 'canonical', 'key_of', 'outputs_of', 'schedule_of',
+           'run', 'kernels', 'source', 'debug']
 
 # %% ../../nbs/27_realize.ipynb #f1a43084
 import ctypes
@@ -114,9 +114,10 @@ def aligned(nbytes: int) -> int: return -(-max(nbytes, 1) // ALIGN) * ALIGN
 # %% ../../nbs/27_realize.ipynb #1efca010
 class Schedule:
     "Everything needed to run a graph again on other buffers: source, kernels, and where each pointer comes from."
-    def __init__(self, kernels: list[Kernel], inputs: list, ints: list, outputs: list[Node], limits: dict, upto: str | None = None):
+    def __init__(self, kernels: list[Kernel], inputs: list, ints: list, outputs: list[Node], into: dict, limits: dict, upto: str | None = None):
         self.infos, names, needed, texts, calls = [], {}, {}, {}, []
-        place_of = {b: ("in", i) for i, b in enumerate(inputs)} | {n: ("out", i) for i, n in enumerate(outputs)}
+        place_of = {n: ("out", i) for i, n in enumerate(outputs)} | {b: ("in", i) for i, b in enumerate(inputs)}
+        place_of |= {n: place_of[b] for n, b in into.items()}
         lives = {}
         for step, k in enumerate(kernels):
             for b in k.buffers:
@@ -133,6 +134,7 @@ class Schedule:
             calls.append(f"{info.name}({', '.join([*args, 't', 'T'])});")
             self.infos.append(info)
         self.source, self.outputs = unit_text(texts, needed, calls), [(n.numel, n.dtype) for n in outputs]
+        self.into = {i: inputs.index(into[n]) for i, n in enumerate(outputs) if n in into}    # output -> the input it replaces
 
     def run(self, device, inputs: list[Buffer], ints: list[int], outputs: list[Buffer]):
         "Points every slot at its memory and runs all kernels in one call."
@@ -163,15 +165,21 @@ def key_of(roots: list[Node]) -> tuple[tuple, list, list]:
 
 cache: dict = {}      # key of a graph -> its Schedule
 
-def schedule_of(device, roots: list[Node], upto: str | None = None) -> tuple[Schedule, list, list]:
-    "The Schedule of canonical `roots`, made at most once; with the buffers and variables to run it on."
+def outputs_of(roots: list[Node]) -> list[Node]:
+    "The canonical `roots` that must be computed, each once."
+    return list(dict.fromkeys(r for r in roots if r.op is not Op.BUFFER))
+
+def schedule_of(device, roots: list[Node], upto: str | None = None, into: dict | None = None) -> tuple[Schedule, list, list]:
+    """The Schedule of canonical `roots`, made at most once; with the buffers and variables to run it on.
+    `into`: root -> the buffer that it replaces, if it can."""
     key, buffers, variables = key_of(roots)
-    key = (device.name, upto, *key)
+    wishes = tuple((i, buffers.index(into[r])) for i, r in enumerate(roots) if into and into.get(r) in buffers)
+    key = (device.name, upto, wishes, *key)
     if key not in cache:
         with workspace():
-            outputs = list(dict.fromkeys(r for r in roots if r.op is not Op.BUFFER))
-            kernels = fuse(outputs, device.limits) if outputs else []
-            cache[key] = Schedule(kernels, buffers, variables, outputs, device.limits, upto)
+            outputs = outputs_of(roots)
+            kernels, kept = fuse(outputs, device.limits, {roots[i]: buffers[b] for i, b in wishes}) if outputs else ([], {})
+            cache[key] = Schedule(kernels, buffers, variables, outputs, kept, device.limits, upto)
     return cache[key], buffers, variables
 
 # %% ../../nbs/27_realize.ipynb #675094c5
@@ -179,11 +187,10 @@ def run(device, roots: list[Node]) -> list[Buffer]:
     "A Buffer for each of `roots`."
     roots = canonical(device, roots)
     schedule, buffers, variables = schedule_of(device, roots)
-    new = {r: None for r in roots if r.op is not Op.BUFFER}
     made = [Buffer(n, d, device) for n, d in schedule.outputs]
     start = time.perf_counter()
     if schedule.infos: schedule.run(device, buffers, [v.value for v in variables], made)
-    new = dict(zip(new, made))
+    new = dict(zip(outputs_of(roots), made))
     debug(schedule, time.perf_counter() - start)
     return [r.arg if r.op is Op.BUFFER else new[r] for r in roots]
 
