@@ -124,6 +124,15 @@ def test_random_graphs_twice(graph):
     agree(first, leaves, rtol=1e-3, atol=1e-4)
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs())
+def test_random_graphs_on_every_device(device, graph):
+    "Values and gradients are those of the reference."
+    y, leaves = graph
+    roots = [y, *grad(y, leaves)]
+    for ours, expected in zip(run(*roots), evaluate(roots)): np.testing.assert_allclose(ours, expected, 1e-9, 1e-9)
+
+
 # --- row by row ---
 
 P = (7 * np.arange(6) % 13 / 16 + 0.5).reshape(2, 3)
