@@ -450,12 +450,8 @@ class Assign:
     "A new value under an old name."
     __slots__ = ()
     def assign(self, x):
-<<<<<<< HEAD
         "This tensor, and every view of it, takes the value of `x`, broadcast; computed when needed."
-=======
-        "This tensor, and every view of it, takes the value of `x`, broadcast; computed when next needed."
         if traces: traces[-1].looked_at(self)
->>>>>>> ae44363 (ch31 jit: capture once, replay by one call; values assigned in place where nobody still reads the old ones)
         value = value_for(self, x).expand(self.shape).node.detach()
         if self.base is not None:
             mask = put_back(full(self.shape, 1, dtypes.int32), self)
