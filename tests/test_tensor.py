@@ -1,5 +1,7 @@
 "Tensors against numpy, and the promises that a user leans on."
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -636,3 +638,15 @@ def test_a_computed_value_forgets_its_past_also_as_a_view(device):
     assert loss.item() == 13 and loss.buffer is not None
     loss.backward()
     assert w.grad.tolist() == [4, 6]
+
+
+def test_copies_are_places_of_their_own(device):
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    for twin in (copy.deepcopy(w), copy.copy(w), pickle.loads(pickle.dumps(w))):
+        assert twin.requires_grad and twin.tolist() == [1, 2] and twin.device is w.device
+        w.grad = None
+        (w * 2 + twin).sum().backward()
+        assert w.grad.tolist() == [2, 2] and twin.grad.tolist() == [1, 1]
+        twin.assign([5, 6])
+        assert w.tolist() == [1, 2]
+    assert copy.deepcopy(Tensor([[1, 2]]).T).tolist() == [[1], [2]] and not copy.deepcopy(w * 2).requires_grad

@@ -85,7 +85,6 @@ class Core:
     def start(self, node: Node, device: Device, tracked: bool = False):
         "The first state: `tracked` if a gradient may have to flow through."
         self.own, self.device, self.tracked = node, device, tracked
-        if traces: traces[-1].born(self)
         self.was = self.grad = self.base = self.seen = self.moves = None
         return self
 
@@ -95,7 +94,6 @@ class Core:
         if self.base is not None and self.base.own is not self.seen:
             self.seen = self.own = self.base.own
             for op, arg in self.moves: self.own = self.own.mop(op, arg)
-        if traces: traces[-1].looked_at(self)
         return self.own
     @property
     def shape(self) -> tuple: return self.own.shape
@@ -270,13 +268,13 @@ class Create:
         count = iota(max(0, math.ceil((stop - start) / step)))
         return cls((count if step == 1 else count * step) + start, dtype, **kw)
     @classmethod
-    def frombuffer(cls, data, dtype, shape=None, device=None):
+    def frombuffer(cls, data, dtype, shape=None, device=None, requires_grad=False):
         "The numbers of `dtype` whose bytes `data` holds (copied); flat, unless a `shape` is given."
         d, dev, data = dtype_of(dtype), device_of(device), memoryview(data).cast("B")
         n, rest = divmod(len(data), d.itemsize)
         if rest: raise ValueError(f"{len(data)} bytes are not a whole number of {d.itemsize} ({d})")
         shape = (n,) if shape is None else tuple(shape)
-        return cls(leaf(Buffer(n, d, dev, data), (n,)).reshape(shape), None, dev)
+        return cls(leaf(Buffer(n, d, dev, data), (n,)).reshape(shape), None, dev, requires_grad)
 
 # %% ../nbs/13_tensor.ipynb #6583b584
 class Noise:
@@ -451,7 +449,6 @@ class Assign:
     __slots__ = ()
     def assign(self, x):
         "This tensor, and every view of it, takes the value of `x`, broadcast; computed when needed."
-        if traces: traces[-1].looked_at(self)
         value = value_for(self, x).expand(self.shape).node.detach()
         if self.base is not None:
             mask = put_back(full(self.shape, 1, dtypes.int32), self)
@@ -492,6 +489,9 @@ class Python:
         raise ValueError(f"is a tensor of shape {self.shape} true? Ask .any() or .all()")
     def __float__(self): return float(self.item())
     def __int__(self): return int(self.item())
+    def __reduce__(self):
+        value = bytes(self.data()), self.dtype.name, self.shape     # so that a copy is another leaf
+        return Tensor.frombuffer, (*value, self.device.name, id(self) in leaves)
     def __format__(self, spec: str): return format(self.item() if spec else repr(self), spec)
     def __array__(self, dtype=None, copy=None): return (a := self.numpy()).astype(dtype or a.dtype)
     def __getattr__(self, name: str):
