@@ -85,6 +85,7 @@ class Core:
     def start(self, node: Node, device: Device, tracked: bool = False):
         "The first state: `tracked` if a gradient may have to flow through."
         self.own, self.device, self.tracked = node, device, tracked
+        if traces: traces[-1].born(self)
         self.was = self.grad = self.base = self.seen = self.moves = None
         return self
 
@@ -94,6 +95,7 @@ class Core:
         if self.base is not None and self.base.own is not self.seen:
             self.seen = self.own = self.base.own
             for op, arg in self.moves: self.own = self.own.mop(op, arg)
+        if traces: traces[-1].looked_at(self)
         return self.own
     @property
     def shape(self) -> tuple: return self.own.shape
@@ -449,6 +451,7 @@ class Assign:
     __slots__ = ()
     def assign(self, x):
         "This tensor, and every view of it, takes the value of `x`, broadcast; computed when needed."
+        if traces: traces[-1].looked_at(self)
         value = value_for(self, x).expand(self.shape).node.detach()
         if self.base is not None:
             mask = put_back(full(self.shape, 1, dtypes.int32), self)
