@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NESTS', 'unique', 'leaves', 'pending', 'traces', 'REDUCES', 'methods', 'nested_shape', 'unnest', 'nest', 'from_data',
-           'from_array', 'device_of', 'Core', 'Apply', 'operand', 'Casts', 'fresh', 'realize', 'needed', 'compute',
+           'from_array', 'device_of', 'fresh', 'Core', 'Apply', 'operand', 'Casts', 'realize', 'needed', 'compute',
            'settle', 'Read', 'Look', 'Create', 'Noise', 'Index', 'index_of', 'flat_index', 'Lookup', 'Join', 'several',
            'Autograd', 'Assign', 'value_for', 'put_back', 'Python', 'method', 'Tensor']
 
@@ -68,6 +68,16 @@ def from_array(data, dev: Device) -> Node:
 def device_of(name) -> Device:
     "A device by its name, or a device itself."
     return name if isinstance(name, Device) else device(name)
+
+# %% ../nbs/13_tensor.ipynb #b8de190a
+unique = itertools.count()
+leaves: WeakValueDictionary = WeakValueDictionary()     # id -> a tensor that collects gradients
+pending: WeakValueDictionary = WeakValueDictionary()    # id -> one whose new value is to be computed
+traces: list = []                                       # captures in progress, innermost last
+
+def fresh(value: Node) -> Node:
+    "A node of the same value that is no other node, and is written down where it stands."
+    return Node(Op.CONTIGUOUS, value.dtype, (value,), next(unique))
 
 # %% ../nbs/13_tensor.ipynb #6218beb1
 class Core:
@@ -159,16 +169,6 @@ class Casts:
     def half(self): return self.cast(dtypes.float16)
     def int(self): return self.cast(dtypes.int32)
     def bool(self): return self if self.dtype.is_bool else self.ne(0)
-
-# %% ../nbs/13_tensor.ipynb #b8de190a
-unique = itertools.count()
-leaves: WeakValueDictionary = WeakValueDictionary()     # id -> a tensor that collects gradients
-pending: WeakValueDictionary = WeakValueDictionary()    # id -> one whose new value is to be computed
-traces: list = []                                       # captures in progress, innermost last
-
-def fresh(value: Node) -> Node:
-    "A node of the same value that is no other node, and is written down where it stands."
-    return Node(Op.CONTIGUOUS, value.dtype, (value,), next(unique))
 
 # %% ../nbs/13_tensor.ipynb #94f49822
 def realize(*tensors):
