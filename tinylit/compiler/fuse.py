@@ -171,7 +171,8 @@ def requests(k: Frame, n: Node, idx, gate) -> list[tuple]:
 class Group:
     "Writes that share a kernel, and how many of their outermost loops they share."
     def __init__(self, w: Write, number: int, before: int):
-        self.writes, self.shared, self.number = [w], len(w.shape), number
+        self.writes, self.number = [w], number
+        self.shared = w.value.arg[1] if w.update else len(w.shape)      # a scatter is serial along its axis
         self.before = before          # the groups that must run earlier, directly or not, as bits
 
 def depends(w: Write, t: Node, wants: dict) -> list[tuple]:

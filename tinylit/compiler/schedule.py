@@ -132,7 +132,7 @@ class View:
         order = toposort(*(x for s in stores for x in s.src), stop=frozenset(stores_of(root)))
         self.loads = [n for n in order if n.op is Op.LOAD]
         self.reductions = [n for n in order if n.op is Op.REDUCE]
-        self.own = tuple(r for r in closes(stores[0]) or closes(root)[-1:] if all(coefficient(s.src[0], r) for s in stores))
+        self.own = tuple(r for r in closes(stores[0]) or closes(root) if all(coefficient(s.src[0], r) for s in stores))
     def gathers(self, r: Node, nodes: list[Node]) -> int:
         "How many of the accesses would not be one vector along `r`."
         return sum(not contiguous(n, r) for n in nodes if r in ranges(n) or n.op is Op.STORE)
@@ -153,7 +153,7 @@ def tile(n: int, most: int, best: tuple, shift: bool) -> int:
     "How many copies to jam of a loop of size `n`: a size that divides, or the best one if the last tile may move back."
     fits = [m for m in best if m <= min(n, most)]
     even = [m for m in fits if n % m == 0]
-    if shift and fits and n >= 4 * fits[0] and (not even or even[0] < fits[0] // 2 + 1): return fits[0]
+    if shift and fits and n >= 8 * fits[0] and (not even or even[0] < fits[0]): return fits[0]
     return even[0] if even else fits[0] if shift and fits else 1
 
 # %% ../../nbs/28_schedule.ipynb #e84de7de
@@ -213,7 +213,7 @@ def vector_opts(view: View, r: Node, limits: dict) -> list[Opt]:
     out = []
     if rows:
         down = tile(size(rows[-1]), room // across, (6, 8, 7, 5, 4, 3, 2), shift)
-        if down > 1: out.append(Opt("JAM", rows[-1].arg[0], down))
+        if down > 1: out += [Opt("JAM", rows[-1].arg[0], down), Opt("OUTER", r.arg[0])]
     return out + [Opt("VECTOR", r.arg[0], lanes)] + ([Opt("JAM", r.arg[0], across)] if across > 1 else [])
 
 def reduction_opts(view: View, c: Node, limits: dict, done: set) -> list[Opt]:
