@@ -159,6 +159,7 @@ def inner_loops(w: Write, idx) -> bool:
 
 def requests(k: Frame, n: Node, idx, gate) -> list[tuple]:
     "The (source, idx, gate) that an element of `n` asks for, found by running its rule with stand-ins for the answers."
+    if n.op in ELEMENTWISE: return [(s, idx, gate) for s in n.src]
     rule, out = lower[n.op](k, n, idx, gate), []
     try:
         request = next(rule)
