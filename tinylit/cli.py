@@ -34,6 +34,7 @@ from .backend.device import default_device
 from .graph.draw import Picture
 from .graph.draw import images
 from .graph.draw import plot
+from .jit import jit
 from .ledger import ledger
 from .lines import line_table
 from .nn import optim
@@ -127,7 +128,8 @@ class CNN:
 
 # %% ../nbs/50_cli.ipynb #3a1cb917
 def training_step(model, optimizer: optim.Optimizer, x: Tensor, y: Tensor) -> Callable:
-    "A function that takes one step on the rows it is given, and returns the loss."
+    "A captured function that takes one step on the rows it is given, and returns the loss."
+    @jit
     def step(rows: Tensor) -> Tensor:
         loss = model(x[rows]).cross_entropy(y[rows])
         optimizer.zero_grad()
@@ -145,7 +147,8 @@ def rows_of_epochs(n: int, size: int) -> Iterator[list[int]]:
 
 def guesses(model, x: Tensor, size: int = 500) -> list[int]:
     "The class that `model` finds most likely for each image of `x`."
-    return [g for i in range(0, len(x), size) for g in model(x[i:i + size]).argmax(1).tolist()]
+    look = jit(lambda part: model(part).argmax(1))
+    return [g for i in range(0, len(x), size) for g in look(x[i:i + size]).tolist()]
 
 # %% ../nbs/50_cli.ipynb #f881717a
 @dataclass
