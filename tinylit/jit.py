@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from weakref import ref
 from .graph.op import Op
-from .backend.device import Buffer, leaf
+from .backend.device import Buffer, device, leaf
 from .random import stream
 from .tensor import Tensor, leaves, realize, traces
 from .compiler.realize import canonical, outputs_of, schedule_of
@@ -53,8 +53,11 @@ class Trace:
         traces.remove(self)
         try: realize(t)
         finally: traces.append(self)
-        if t.own.op not in (Op.BUFFER, Op.RESHAPE): t.start(leaf(t.buffer, t.shape), t.device, t.tracked)
-        self.found[id(t)] = t, t.buffer
+        b = t.buffer
+        if any(b is other for _, other in self.found.values()):    # equal values may share one; no longer
+            b = Buffer(b.size, b.dtype, b.device, b.data())
+        if leaf(b, t.shape) is not t.own: t.start(leaf(b, t.shape), t.device, t.tracked)
+        self.found[id(t)] = t, b
     def assigned(self, t): self.changed[id(t)] = t
     def realized(self, tensors): "Nothing is computed while a function is captured."
 
@@ -155,8 +158,9 @@ class Jit:
         return bound
 
     def __call__(self, *args, **kwargs):
-        if traces: return self.f(*args, **kwargs)
         given = list({id(t): t for t in tensors_in((args, kwargs))}.values())
+        dev = given[0].device if given else device()
+        if traces or not hasattr(dev, "limits"): return self.f(*args, **kwargs)    # an interpreter
         realize(*given)
         number = {id(t): i for i, t in enumerate(given)}
         key = signature((args, kwargs)), tuple(number[id(t)] for t in tensors_in((args, kwargs)))

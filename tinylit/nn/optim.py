@@ -23,9 +23,9 @@ class Optimizer:
     def lr(self, value): self.rate.assign(value)
 
     def like_params(self) -> list:
-        "A tensor of zeros for each parameter, never narrower than float32."
+        "Zeros for each parameter, in a place of their own, never narrower than float32."
         def zeros(p): return Tensor.zeros(p.shape, dtype=p.dtype.accumulator, device=p.device)
-        state = [zeros(p) for p in self.params]
+        state = [zeros(p).assign(0) for p in self.params]
         realize(*state)
         return state
     def zero_grad(self):
