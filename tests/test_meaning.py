@@ -480,3 +480,13 @@ def test_an_unknown_device_is_unavailable(name):
 def test_a_device_that_does_not_compile_says_so():
     for ask in (Device().kernels, Device().source):
         with pytest.raises(NotImplementedError, match="one operation at a time"): ask([])
+
+
+def test_a_number_that_was_computed_still_fits_any_shape(device):
+    "Reading a constant remembers its value; later graphs with the same constant are of other shapes."
+    half, d = const(0.5, dtypes.float32), default_device()
+    d.realized[half] = d.run([half])[0]
+    x = array([1.0, 2.0, 3.0], dtypes.float32)
+    assert run(half * x) == run(x * half) == [0.5, 1, 1.5]
+    assert run((x * half).sum() * half) == [1.5]
+    del d.realized[half]

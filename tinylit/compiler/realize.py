@@ -150,7 +150,9 @@ class Schedule:
 # %% ../../nbs/27_realize.ipynb #e3e1f097
 def canonical(device, roots: list[Node]) -> list[Node]:
     "`roots` over buffers: what has been computed is a leaf, what only reshapes is dropped, and the rest is simplified."
-    known = {n: leaf(b, n.shape) for n in toposort(*roots, stop=device.realized.keys()) if (b := device.realized.get(n))}
+    done = device.realized
+    known = {n: leaf(done[n], n.shape) for n in toposort(*roots, stop=done.keys())
+             if n in done and n.op is not Op.CONST}           # a number fits any shape, a leaf does not
     return [whole(r) for r in rewrite(substitute(roots, known), simplify)]
 
 def key_of(roots: list[Node]) -> tuple[tuple, list, list]:
