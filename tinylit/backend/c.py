@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FLAGS', 'helpers', 'lane_helpers', 'BARRIER', 'POOL', 'WIDTHS', 'CompileError', 'find_compiler', 'digest', 'intact',
-           'Compiler', 'function', 'over', 'library', 'cast_body', 'division_body', 'shift_body', 'helper_texts',
-           'kernel_text', 'unit_text', 'limits_of', 'C']
+           'Compiler', 'facts', 'function', 'scalar_helper', 'helper_texts', 'kernel_text', 'unit_text', 'limits_of',
+           'C']
 
 # %% ../../nbs/25_c.ipynb #08d67d59
 import ctypes
@@ -23,7 +23,7 @@ from pathlib import Path
 from ..graph.dtype import DType, bounds_of
 from .device import CompilingDevice, Unavailable, register, target
 from ..data import cache_folder
-from ..compiler.render import CStyle, SPELLED, literal_text
+from ..compiler.render import SPELLED, literal_text, memory_type
 
 # %% ../../nbs/25_c.ipynb #dbbbf72d
 class CompileError(RuntimeError):
@@ -83,68 +83,49 @@ class Compiler:
             os.replace(check, path.with_suffix(".sum"))
             os.replace(built, path)
 
+# %% ../../nbs/25_c.ipynb #c10e72ac
+helpers: dict[str, tuple] = {   # helper -> its arguments, its body; in braces, facts of its dtypes
+    **{name: ("x", f"return __builtin_{name}{{f}}(x);")
+       for name in ("sqrt", "trunc", "exp2", "log2", "sin")},
+    "max":   ("xy", "return x > y || x != x ? x : y;"),
+    "shl":   ("xy", "return y < 0 || y >= {bits} ? 0 : x << y;"),
+    "shr":   ("xy", "return y < 0 || y >= {bits} ? -(x < 0) : x >> y;"),
+    "div":   ("xy", "return !y ? 0 : y < 0 && y == -1 ? -x : x / y - ({crosses});"),
+    "mod":   ("xy", "return !y || y < 0 && y == -1 ? 0 : x % y + ({crosses} ? y : 0);"),
+    "cast":  ("x", "return x >= {end} ? {high} : x > {start} ? ({to})x : x != x ? 0 : {low};"),
+    "bits":  ("x", "union {{ {of} x; {to} y; }} u = {{x}}; return u.y;"),
+    "clamp": (("x", "lo", "hi"), "return x < lo ? lo : x > hi ? hi : x;"),
+}
+
+def facts(to: DType, of: DType) -> dict:
+    "What the body of a helper may depend on."
+    low, high = bounds_of(to)
+    return {"to": SPELLED[to.name], "of": SPELLED[of.name], "bits": to.bits,
+            "low": literal_text(low, to), "high": literal_text(high, to), "start": float(low),
+            "end": float(high + (high > 1 << 24)), "f": "f" * (of.bits < 64),
+            "crosses": "x % y != 0 && (x < 0) != (y < 0)"}
+
 # %% ../../nbs/25_c.ipynb #d760021e
 def function(result: str, name: str, arguments: str, body: str) -> str:
     "A helper in C that costs no call."
-    return (f"static inline __attribute__((always_inline)) {result} {name}({arguments})"
-            f" {{ {body} }}")
+    return f"static inline __attribute__((always_inline)) {result} {name}({arguments}) {{ {body} }}"
 
-def over(arguments: str, body: Callable) -> Callable:
-    "A helper of some arguments of the dtype it takes, whose body depends on both dtypes."
-    def text(name: str, to: DType, of: DType) -> str:
-        typed = ", ".join(f"{SPELLED[of.name]} {a}" for a in arguments)
-        return function(SPELLED[to.name], name, typed, body(to, of))
-    return text
+def scalar_helper(name: str, kind: str, to: DType, of: DType) -> str:
+    "The helper `kind` for one pair of dtypes."
+    names, body = helpers[kind]
+    arguments = ", ".join(f"{SPELLED[of.name]} {x}" for x in names)
+    return function(SPELLED[to.name], name, arguments, body.format(**facts(to, of)))
 
-def library(f: str) -> Callable:
-    "A function that the compiler knows."
-    return over("x", lambda to, of: f"return __builtin_{f}{'f' * (of.name != 'float64')}(x);")
-
-# %% ../../nbs/25_c.ipynb #91102dbf
-def cast_body(to: DType, of: DType) -> str:
-    "Truncation that saturates; NaN is 0. The first two tests fail for NaN."
-    lo, hi = bounds_of(to)
-    end, low, high = float(hi + (hi > 1 << 24)), literal_text(lo, to), literal_text(hi, to)
-    fits = f"x > {float(lo)} ? ({SPELLED[to.name]})x"
-    return f"return x >= {end} ? {high} : {fits} : x != x ? 0 : {low};"
-
-def division_body(sign: str) -> Callable:
-    "Towards minus infinity; x/0 is 0, and the one quotient that does not fit stays as it is."
-    alone = {"/": "-x", "%": "0"}[sign]
-    fix = {"/": "- ({})", "%": "+ ({}) * y"}[sign].format("x % y != 0 && (x < 0) != (y < 0)")
-    def body(to: DType, of: DType) -> str:
-        if to.kind != "i": return f"return y ? x {sign} y : 0;"
-        return f"return y == 0 ? 0 : y == -1 ? {alone} : x {sign} y {fix};"
-    return body
-
-def shift_body(sign: str) -> Callable:
-    "Past the last bit nothing is left, of a negative number going right its sign."
-    def body(to: DType, of: DType) -> str:
-        rest = "-(x < 0)" if sign == ">>" else "0"
-        return f"return y < 0 || y >= {to.bits} ? {rest} : x {sign} y;"
-    return body
-
-# %% ../../nbs/25_c.ipynb #fc324197
-helpers: dict[str, Callable] = {   # helper -> its text, from its full name, the dtypes it gives and takes
-    **{name: library(name) for name in ("sqrt", "trunc", "exp2", "log2", "sin")},
-    "cast":  over("x", cast_body),
-    "bits":  over("x", lambda to, of: f"union {{ {SPELLED[of.name]} x; {SPELLED[to.name]} y; }} u = {{x}}; return u.y;"),
-    "div":   over("xy", division_body("/")),
-    "mod":   over("xy", division_body("%")),
-    "max":   over("xy", lambda to, of: "return x > y || x != x ? x : y;"),
-    "shl":   over("xy", shift_body("<<")),
-    "shr":   over("xy", shift_body(">>")),
-    "clamp": over(("x", "lo", "hi"), lambda to, of: "return x < lo ? lo : x > hi ? hi : x;"),
-}
-lane_helpers: dict[str, Callable] = {}    # the same for several lanes; filled where lanes are introduced
+lane_helpers: dict[str, Callable] = {}   # for several lanes: filled where lanes are introduced
 
 def helper_texts(needed: dict) -> list[str]:
     "The text of every helper in `needed` and of those that they use, each after what it uses."
     out = {}
     def visit(name, kind, to, of):
         if name in out: return
-        wide = max(to.lanes, of.lanes) > 1
-        text, *uses = lane_helpers[kind](name, to, of) if wide else [helpers[kind](name, to, of)]
+        uses = ()
+        if max(to.lanes, of.lanes) > 1: text, *uses = lane_helpers[kind](name, to, of)
+        else: text = scalar_helper(name, kind, to, of)
         for use in uses: visit(*use)
         out[name] = text
     for name, about in sorted(needed.items()): visit(name, *about)
@@ -159,13 +140,14 @@ static void barrier(long T, long long *s) {
 }"""
 
 def kernel_text(name: str, buffers: list[DType], ints: int, stored: set, lines: list[str]) -> str:
-    "One kernel as a function of its buffers, its integers, a thread's number and how many there are."
-    def pointer(i, d): return f"{'const ' * (i not in stored)}{CStyle().memory_type(d)} *restrict b{i}"
-    args = [pointer(i, d) for i, d in enumerate(buffers)] + [f"int n{i}" for i in range(ints)]
-    return "\n".join([f"static void {name}({', '.join([*args, 'long t', 'long T'])}) {{", *lines, "}"])
+    "One kernel: a function of buffers, integers, a thread's number and how many threads there are."
+    types = ["const " * (i not in stored) + memory_type(d) for i, d in enumerate(buffers)]
+    args = [f"{text} *restrict b{i}" for i, text in enumerate(types)]
+    args += [f"int n{i}" for i in range(ints)] + ["long t", "long T"]
+    return "\n".join([f"static void {name}({', '.join(args)}) {{", *lines, "}"])
 
 def unit_text(kernels: dict[str, str], needed: dict, calls: list[str]) -> str:
-    "A translation unit: helpers, kernels, and one function that calls them with a barrier after each."
+    "A translation unit: helpers, kernels, and a function that calls them, a barrier after each."
     head = "void run(void **B, const int *N, long t, long T, long long *s) {"
     steps = [f"  {c} barrier(T, s);" for c in calls]
     return "\n".join([BARRIER, *helper_texts(needed), *kernels.values(), head, *steps, "}"])
@@ -189,7 +171,10 @@ static void *work(void *t) {
 void launch(long most, Run *run, void **B, const int *N) {
   pthread_t new;
   pthread_mutex_lock(&p.busy);
-  if (!p.T) for (p.T = 1; p.T < most && !pthread_create(&new, 0, work, (void *)p.T); p.T++) pthread_detach(new);
+  if (!p.T) for (p.T = 1; p.T < most; p.T++) {
+    if (pthread_create(&new, 0, work, (void *)p.T)) break;
+    pthread_detach(new);
+  }
   pthread_mutex_lock(&p.lock);
   p.run = run; p.B = B; p.N = N;
   __atomic_add_fetch(&p.turn, 1, __ATOMIC_RELEASE);
@@ -200,7 +185,7 @@ void launch(long most, Run *run, void **B, const int *N) {
 }"""
 
 # %% ../../nbs/25_c.ipynb #834567e9
-WIDTHS = {"__AVX512F__": (16, 32), "__AVX__": (8, 16), "__ARM_NEON": (4, 32)}   # -> float32 lanes, vector registers
+WIDTHS = {"__AVX512F__": (16, 32), "__AVX__": (8, 16), "__ARM_NEON": (4, 32)}   # lanes, registers
 
 def limits_of(macros: str, given: dict[str, int]) -> dict[str, int]:
     "What the schedule may count on; what is `given` does not depend on the machine."

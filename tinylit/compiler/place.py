@@ -16,8 +16,9 @@ from ..graph.algebra import closes, ranges, replace, size
 
 # %% ../../nbs/23_place.ipynb #6ff31144
 def is_index(n: Node) -> bool:
-    "Whether `n` is part of an index, which is written where it is used and has no place of its own."
-    return n.op in (Op.LINEAR, Op.RANGE, Op.CLAMP, Op.RAMP) or n.op in (Op.IDIV, Op.MOD) and n.arg is not None
+    "Whether `n` is part of an index: it has no place of its own, it is written where it is used."
+    divides = n.op in (Op.IDIV, Op.MOD) and n.arg is not None
+    return divides or n.op in (Op.LINEAR, Op.RANGE, Op.CLAMP, Op.RAMP)
 
 def has_place(n: Node) -> bool:
     "Whether the value of `n` is computed at some place: not in an index, and no number."
@@ -72,7 +73,9 @@ def placed_order(root: Node, family: dict[Node, list[Node]]) -> list[Node]:
         members = family.get(n, (n,))
         if n in done: continue
         if expanded: done |= dict.fromkeys(members)
-        else: stack += [(n, True)] + [(s, False) for m in reversed(members) for s in reversed(m.src)]
+        else:
+            stack.append((n, True))
+            stack += [(s, False) for m in reversed(members) for s in reversed(m.src)]
     return list(done)
 
 # %% ../../nbs/23_place.ipynb #7d1c27fb
@@ -121,12 +124,15 @@ def trips(block: Node) -> list[tuple[Node, int]]:
 
 # %% ../../nbs/23_place.ipynb #9d8531a6
 def legal_loops(block: Node):
-    "Asserts that statements stand inside the loops they depend on, in sight of the values they use."
+    "Asserts that statements stand inside the loops they depend on and see the values they use."
     known, started = {}, {}       # value, accumulator -> the loops around it
     for s, loops in statements(block):
         needs = frozenset().union(*map(ranges, s.src))
         assert needs <= set(loops), f"{s!r} stands outside of {needs - set(loops)}"
-        for x, _ in operands(s): assert known[x] == loops[:len(known[x])], f"{s!r} cannot see {x!r}"
-        if s.op is Op.UPDATE: assert loops == started[s.arg] + closes(s.arg), f"{s.arg!r} starts elsewhere"
+        for x, _ in operands(s):
+            assert x in known and known[x] == loops[:len(known[x])], f"{s!r} does not see {x!r}"
         if s.op is Op.ACC: started[s.arg] = loops
-        else: known[s.arg if s.op is Op.UPDATE else s] = started.get(s.arg, loops)
+        elif s.op is not Op.UPDATE: known[s] = loops
+        else:
+            assert loops == started[s.arg] + closes(s.arg), f"{s.arg!r} starts elsewhere"
+            known[s.arg] = started[s.arg]
