@@ -129,7 +129,8 @@ def arg_text(n) -> str:
     if a is None or hasattr(a, "shape") or a == getattr(n, "shape", None): return ""
     if hasattr(a, "id") and hasattr(a, "size"): return f"#{a.id}"
     if isinstance(a, tuple) and a and isinstance(a[0], Op):
-        return f"{a[0]!r} over {shorten(str(a[1]).strip('(,)'))}"
+        names = (f"r{x.arg[0]}" if hasattr(x, "src") else str(x) for x in a[1])   # loops, or axes
+        return f"{a[0]!r} over {shorten(', '.join(names))}"
     return shorten(f"{a:.7g}" if isinstance(a, float) else str(getattr(a, "name", a)))
 
 def shape_text(n) -> str:
