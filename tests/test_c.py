@@ -216,7 +216,7 @@ COUNT = f"""{c.BARRIER}
   barrier(T, s);
 }}"""
 CHAIN = f"""{c.BARRIER}
-{RUN} {{     // t/T
+{RUN} {{     // part(
   int *b = B[0];
   for (int i = 0; i < N[0]; i++, barrier(T, s)) {{
     int all = 1;

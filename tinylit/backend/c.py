@@ -94,6 +94,7 @@ helpers: dict[str, tuple] = {   # helper -> its arguments, its body; in braces, 
     "mod":   ("xy", "return !y || y < 0 && y == -1 ? 0 : x % y + ({crosses} ? y : 0);"),
     "cast":  ("x", "return x >= {end} ? {high} : x > {start} ? ({to})x : x != x ? 0 : {low};"),
     "bits":  ("x", "union {{ {of} x; {to} y; }} u = {{x}}; return u.y;"),
+    "part":  (("n", "t", "T"), "return n * t / T;"),
     "clamp": (("x", "lo", "hi"), "return x < lo ? lo : x > hi ? hi : x;"),
 }
 
@@ -222,7 +223,7 @@ class C(CompilingDevice):
         if source not in self.units:
             run = self.library(source).run
             run.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_long] * 2 + [ctypes.c_void_p]
-            self.units[source] = run, self.limits["threads"] if "t/T" in source else 1
+            self.units[source] = run, self.limits["threads"] if "part(" in source else 1
         return self.units[source]
 
     def launch(self, unit: tuple, pointers, ints):

@@ -6,7 +6,7 @@
 __all__ = ['FOLDS', 'CALLED', 'MASKED', 'copies', 'ramped', 'lanes', 'widened', 'in_all_lanes', 'expand', 'mask_of', 'in_memory',
            'ramp_step', 'converted', 'each', 'lane_index', 'lane_load', 'guarded_load', 'lane_store', 'compare',
            'lane_cast', 'by_helper', 'the_constant', 'lane_shift', 'lane_max', 'type_text', 'kind', 'lane_by_lane',
-           'choice', 'chosen', 'larger', 'folded', 'everywhere', 'ramp_text', 'part_text']
+           'choice', 'chosen', 'larger', 'folded', 'everywhere', 'ramp_text', 'some_text']
 
 # %% ../../nbs/29_expand.ipynb #de9ed686
 from collections.abc import Callable
@@ -111,9 +111,9 @@ def lane_load(r, n: Node) -> str:
 
 def guarded_load(r, n: Node, d: DType, one: Callable) -> str:
     "Only those elements whose lane of the guard is on; the others are 0."
-    gate, full = r.name(n.src[1]), f"part_{short(d)}"
+    gate, full = r.name(n.src[1]), f"some_{short(d)}"
     if ramp_step(n.src[0]) != 1: return each(r, d, lambda i: f"{gate}[{i}] ? {one(i)} : 0")
-    r.helpers[full] = ("part", d, d)
+    r.helpers[full] = ("some", d, d)
     return f"{full}(b{n.arg[0]} + {r.index(n.src[0], 0)}, {gate})"
 
 def lane_store(r, n: Node) -> str:
@@ -244,7 +244,7 @@ def ramp_text(name: str, d: DType, _) -> tuple:
 # %% ../../nbs/29_expand.ipynb #d231a037
 MASKED = {"f32x4": ("AVX", "maskloadps"), "f32x8": ("AVX", "maskloadps256")}
 
-def part_text(name: str, d: DType, _) -> tuple:
+def some_text(name: str, d: DType, _) -> tuple:
     "The elements of a vector in memory whose mask is on; no other is touched. Some processors do it at once."
     b, n = vec(dtypes.bool, d.lanes), range(d.lanes)
     every, some = " & ".join(f"m[{i}]" for i in n), ", ".join(f"m[{i}] ? p[{i}] : 0" for i in n)
@@ -256,7 +256,7 @@ def part_text(name: str, d: DType, _) -> tuple:
 
 # %% ../../nbs/29_expand.ipynb #fc049db6
 lane_helpers.update({
-    "type": type_text, "where": chosen, "all": everywhere, "ramp": ramp_text, "part": part_text,
+    "type": type_text, "where": chosen, "all": everywhere, "ramp": ramp_text, "some": some_text,
     "max": larger("(x > y) | (x != x)"), "least": larger("~(x < y)"),
     "sum": folded(lambda d: "x[i] + x[i + h]"), "product": folded(lambda d: "x[i] * x[i + h]"),
     "largest": folded(lambda d: "x[i] | x[i + h]" if d.is_bool else f"max_{short(d)}(x[i + h], x[i])"),

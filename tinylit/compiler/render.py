@@ -190,7 +190,9 @@ class CStyle(Values):
                 uses[x] += 1 + within            # what stands in an index is better named
                 last[x] = None if x.op is Op.LOAD and x.arg[0] in stored else loops
         self.once = {x: last[x] for x in uses if uses[x] == 1}
-        if "PARALLEL" not in walked: self.emit("if (t) return;")
+        self.crowd = "PARALLEL" in walked
+        if self.crowd: self.helpers["part"] = ("part", INDEX, INDEX)
+        else: self.emit("if (t) return;")
         self.write(block, ())
         return self.lines
 
@@ -206,11 +208,16 @@ class CStyle(Values):
                 continue
             text = self.spell(s)
             if self.once.get(s) == loops and len(text) < 100: self.names[s] = text
-            elif s.op in STATEMENTS[1:]: self.emit(text, len(loops))
+            elif s.op in STATEMENTS[1:]: self.emit(self.alone(s, loops) + text, len(loops))
             else: self.emit(f"{self.ctype(s.dtype)} {self.named(s, 'v')} = {text};", len(loops))
+
+    def alone(self, s: Node, loops: tuple) -> str:
+        "What keeps all threads but one from writing what no PARALLEL loop shares out."
+        apart = any(r.arg[2] == "PARALLEL" for r in loops)
+        return "if (!t) " if self.crowd and s.op is Op.STORE and not apart else ""
 
     def loop(self, r: Node) -> str:
         "The head of a loop; a PARALLEL one takes thread `t`'s share of `T`."
         n, size, kind = r.arg
-        lo, hi = (f"{size}*t/T", f"{size}*(t+1)/T") if kind == "PARALLEL" else (0, size)
+        lo, hi = (f"part({size}, t, T)", f"part({size}, t + 1, T)") if kind == "PARALLEL" else (0, size)
         return f"for (long r{n} = {lo}; r{n} < {hi}; r{n}++) {{"
