@@ -51,7 +51,7 @@ def exported(root: Path) -> dict[str, tuple[str, Path]]:
     "Module -> (its chapter, its file), in chapter order, read from the marks that the export leaves."
     found = []
     for p in root.rglob("*.py"):
-        if mark := re.search(r"File to edit: \S*?(\d\d_\w+)\.ipynb", p.read_text("utf-8")):
+        if mark := re.search(r"File to edit: \S*?(\d\d[a-z]?_\w+)\.ipynb", p.read_text("utf-8")):
             module = ".".join(p.relative_to(root).with_suffix("").parts)
             found.append((mark[1], module.removesuffix(".__init__"), p))
     return {module: (chapter, p) for chapter, module, p in sorted(found)}

@@ -19,6 +19,7 @@ from .graph.draw import draw
 from .graph.maths import Maths
 from .graph.movement import Movement, axis_of, flat, full_key
 from .graph.reduce import Reduce
+from .ops.functions import Functions
 from .graph.dtype import dtype_of, dtypes, promote
 from .graph.node import Node, alu, difference, iota, kind_of, toposort
 from .backend.device import Buffer, Device, buffer_of, device, leaf, pack, unpack
@@ -512,6 +513,6 @@ def method(f: Callable) -> Callable:
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
 class Tensor(Core, Apply, Casts, Create, Noise, Index, Lookup, Join,
-             Autograd, Assign, Read, Look, Python, Maths, Movement, Reduce):
+             Autograd, Assign, Read, Look, Python, Maths, Movement, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "moves", "device", "grad", "tracked", "__weakref__")

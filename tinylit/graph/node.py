@@ -19,6 +19,7 @@ from .op import Op, COMPARE, ELEMENTWISE, FLOAT, MOVEMENT, family
 from .maths import Maths
 from .movement import Movement
 from .reduce import Reduce
+from ..ops.functions import Functions
 from .dtype import DType, bounds_of, dtype_of, dtypes, promote
 
 # %% ../../nbs/08_node.ipynb #415f150d
@@ -42,7 +43,7 @@ class Conversions:
         return Node(Op.DETACH, self.dtype, (self,))
 
 # %% ../../nbs/08_node.ipynb #3c2cef1b
-class Node(Conversions, Maths, Movement, Reduce):
+class Node(Conversions, Maths, Movement, Reduce, Functions):
     "An operation on sources with a static argument; interned, so that equal means identical."
     __slots__ = ("op", "dtype", "src", "arg", "shape", "__weakref__")
     def __new__(cls, op: Op, dtype: DType, src: tuple = (), arg=None):
