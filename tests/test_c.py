@@ -217,8 +217,8 @@ COUNT = f"""{c.BARRIER}
 }}"""
 CHAIN = f"""{c.BARRIER}
 {RUN} {{     // part(
-  int *b = B[0];
-  for (int i = 0; i < N[0]; i++, barrier(T, s)) {{
+  int *b = B[0], n = N[0];         // after the last barrier nothing of the caller may be touched
+  for (int i = 0; i < n; i++, barrier(T, s)) {{
     int all = 1;
     for (long u = 0; u < T; u++) all &= b[1024*i + u] == i;
     b[1024*(i + 1) + t] = all ? i + 1 : -1;
