@@ -120,6 +120,24 @@ def test_positions_there_and_back(shape):
     assert values(f, at) == list(range(len(at)))
 
 
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(-3, 3).filter(bool), st.integers(0, 9))
+def test_what_was_taken_apart_is_put_together(shape, c, start):
+    n = 1
+    for s in shape: n *= s
+    f = form(loop(0, n)) if n > 1 else num(0)
+    idx = unflatten(f, tuple(shape))
+    assert flatten(idx, tuple(shape)) is f
+    assert linear([(flatten(idx, tuple(shape)), c)], start) is linear([(f, c)], start)
+
+
+@given(forms(), divisors, small)
+def test_quotient_and_remainder_are_the_whole(f, k, c):
+    q, r = divmod_form(f, k)
+    whole = linear([(q, c * k), (r, c)])
+    assert values(whole) == [c * v for v in values(f)]
+    assert divides(whole) <= divides(f)
+
+
 @given(st.sampled_from([((12,), (3, 4)), ((4, 6), (3, 8)), ((2, 3, 4), (4, 6)), ((24,), (2, 3, 4)), ((5, 6), (3, 10)), ((6, 1), (1, 6))]))
 def test_positions_under_another_shape(shapes):
     a, b = shapes
