@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['OPTIONAL', 'COMPILERS', 'here', 'show_lines', 'device_names', 'state_of', 'show_devices', 'found', 'package_version',
            'compiler_version', 'doctor', 'MLP', 'CNN', 'training_step', 'rows_of_epochs', 'guesses', 'Run', 'progress',
-           'trained', 'smooth', 'loss_picture', 'test_picture', 'filter_picture', 'demo_pictures', 'page', 'demo',
-           'parser', 'main']
+           'rate', 'trained', 'smooth', 'loss_picture', 'test_picture', 'filter_picture', 'demo_pictures', 'page',
+           'demo', 'parser', 'main']
 
 # %% ../nbs/50_cli.ipynb #7e749ea3
 import argparse
@@ -175,15 +175,19 @@ def progress(steps: Iterable, total: int, name: str) -> Iterable:
     except ImportError: return steps
     return tqdm(steps, total=total, desc=name, leave=False, disable=None)      # none where nobody watches
 
+def rate(k: int, steps: int, most: float) -> float:
+    "The length of step `k`: up to `most` in a straight line over the first tenth of all steps, then down to nothing."
+    return most * min((k + 1) / (steps / 10), (1 - k / steps) / 0.9)
+
 def trained(model, sets: tuple, steps: int, size: int = 64, lr: float = 0.01) -> Run:
-    "Trains `model` on `sets` (x_train, y_train, x_test, y_test): `steps` of Adam, shorter and shorter; then tests it."
+    "Trains `model` on `sets` (x_train, y_train, x_test, y_test) for `steps` batches of `size`, then tests it."
     x, y, x_test, y_test = sets
     optimizer = optim.Adam(nn.parameters(model), lr=lr)
     run = Run(type(model).__name__, model, training_step(model, optimizer, x, y), [], [], [], y_test.tolist())
     batches = itertools.islice(rows_of_epochs(len(x), size), steps)
     for k, rows in enumerate(progress(batches, steps, run.name)):
         start = time.perf_counter()
-        optimizer.lr = lr * (1 - k / steps)
+        optimizer.lr = rate(k, steps, lr)
         run.losses.append(run.step(Tensor(rows)).item())
         run.seconds.append(time.perf_counter() - start)
     run.guesses = guesses(model, x_test)
@@ -232,12 +236,12 @@ def demo(args) -> int:
     "Train an MLP and a CNN, print what they reached and what a step costs, and write pictures."
     if args.device: os.environ["TINYLIT_DEVICE"] = args.device
     folder = Path(args.folder)
-    manual_seed(args.seed)
     sets = data.mnist() if args.data == "mnist" else data.digits()
     x = sets[0]
     print(f"{len(sets[0]):,} images of {x.shape[2]}x{x.shape[3]} to learn from, {len(sets[2]):,} to be tested on; device {default_device().name}")
     runs, accounts = [], {}
     for network in (MLP, CNN):
+        manual_seed(args.seed)
         runs.append(run := trained(network(x.shape[-1]), sets, args.steps))
         accounts[run.name] = ledger(run.step, Tensor(list(range(64))))
         print(run, f"  a step: {repr(accounts[run.name]).splitlines()[0]}", sep="\n")
@@ -257,7 +261,7 @@ def parser() -> argparse.ArgumentParser:
     add = commands.add_parser("demo", help="train two small networks on handwritten digits")
     add.add_argument("--data", choices=["digits", "mnist"], default="digits", help="8x8 digits, which are here, or MNIST")
     add.add_argument("--device", help="see `tinylit devices`")
-    add.add_argument("--steps", type=int, default=600, help="batches of 64 to learn from")
+    add.add_argument("--steps", type=int, default=900, help="batches of 64 to learn from")
     add.add_argument("--seed", type=int, default=0)
     add.add_argument("--folder", default="tinylit-demo", help="where the pictures go")
     add.set_defaults(run=demo)
