@@ -182,7 +182,7 @@ def rate(k: int, steps: int, most: float) -> float:
 def trained(model, sets: tuple, steps: int, size: int = 64, lr: float = 0.01) -> Run:
     "Trains `model` on `sets` (x_train, y_train, x_test, y_test) for `steps` batches of `size`, then tests it."
     x, y, x_test, y_test = sets
-    optimizer = optim.Adam(nn.parameters(model), lr=lr)
+    optimizer = optim.AdamW(nn.parameters(model), lr=lr, weight_decay=0.5)
     run = Run(type(model).__name__, model, training_step(model, optimizer, x, y), [], [], [], y_test.tolist())
     batches = itertools.islice(rows_of_epochs(len(x), size), steps)
     for k, rows in enumerate(progress(batches, steps, run.name)):
