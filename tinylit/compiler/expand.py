@@ -6,7 +6,7 @@
 __all__ = ['FOLDS', 'CALLED', 'MASKED', 'copies', 'ramped', 'lanes', 'widened', 'in_all_lanes', 'expand', 'mask_of', 'in_memory',
            'ramp_step', 'converted', 'each', 'lane_index', 'lane_load', 'guarded_load', 'lane_store', 'compare',
            'lane_cast', 'by_helper', 'the_constant', 'lane_shift', 'lane_max', 'type_text', 'kind', 'lane_by_lane',
-           'choice', 'chosen', 'larger', 'folded', 'everywhere', 'ramp_text', 'some_text']
+           'choice', 'chosen', 'larger', 'by_halves', 'largest', 'everywhere', 'ramp_text', 'some_text']
 
 # %% ../../nbs/29_expand.ipynb #de9ed686
 from collections.abc import Callable
@@ -18,20 +18,22 @@ from .place import is_index
 from .render import SPELLED, code, lane_code, short
 from ..backend.c import function, lane_helpers
 from .realize import stages
-from .schedule import closers, in_parts, loops_of, unclosed
+from .schedule import closers, in_parts, loops_of
 
 # %% ../../nbs/29_expand.ipynb #2dc405ec
 def copies(root: Node, r: Node) -> Node:
-    "The loop `r` gone: what it held once for each of its values. Equal parts of the copies are one node again."
+    "The loop `r` gone: what it held once for each value. Equal parts of copies are one node again."
     return in_parts(root, closers(root, r), [{r: num(v)} for v in range(size(r))])
 
 def ramped(root: Node, r: Node) -> Node:
-    "The loop `r` as lanes: an index in it becomes base + ramp, a reduction over it folds its lanes at the end."
+    "The loop `r` as lanes: an index becomes base + ramp, a reduction folds its lanes at the end."
     ramp = {r: form(Node(Op.RAMP, INDEX, (), size(r)))}
     where = closers(root, r)
     if where[0].op is not Op.REDUCE: return replace([root], ramp)[0]
-    inner = {c: unclosed(replace([c], ramp)[0]) for c in where}
-    return replace([root], {c: Node(Op.FOLDLANES, c.dtype, (x,), c.arg[0]) for c, x in inner.items()})[0]
+    def folded(c):
+        inner, = replace([c], ramp)
+        return Node(Op.FOLDLANES, c.dtype, (inner,), c.arg[0])
+    return replace([root], {c: folded(c) for c in where})[0]
 
 # %% ../../nbs/29_expand.ipynb #3113a2dd
 @analysis
@@ -42,7 +44,7 @@ def lanes(n: Node) -> int:
     return max((lanes(s) for s in n.src if s.op is not Op.STORE), default=1)
 
 def widened(root: Node) -> Node:
-    "`root` with dtypes that say how many lanes there are, and single values spread where they meet several."
+    "`root` with dtypes that tell the lanes, and single values spread where they meet several."
     new = {}
     for n in toposort(root):
         wide, src, d = lanes(n), tuple(new[s] for s in n.src), n.dtype
@@ -101,7 +103,7 @@ def lane_index(r, f: Node, wide: int) -> str:
 
 # %% ../../nbs/29_expand.ipynb #99398e11
 def lane_load(r, n: Node) -> str:
-    "One vector load where the lanes are neighbours, else element by element; under a guard, what passes it."
+    "One vector load if lanes are neighbours, else element by element; under a guard, what passes."
     f, d, name = n.src[0], in_memory(n.dtype), f"b{n.arg[0]}"
     def one(i): return f"{name}[{r.index(f, i)}]"
     if ramp_step(f) == 1: text = f"*({r.ctype(d)} *)({name} + {r.index(f, 0)})"
@@ -173,7 +175,7 @@ FOLDS = {Op.ADD: "sum", Op.MUL: "product", Op.MAX: "largest"}
 CALLED = {Op.SQRT: "sqrt", Op.EXP2: "exp2", Op.LOG2: "log2", Op.SIN: "sin", Op.TRUNC: "trunc",
           Op.IDIV: "div", Op.MOD: "mod", Op.LANES: "all", Op.WHERE: "where"}
 
-lane_code.update({      # op -> its text on lanes, from the renderer, the node and the texts of its sources
+lane_code.update({      # op -> its text, of the renderer, the node, its sources' texts
     **{op: code[op] for op in (Op.NEG, Op.ADD, Op.MUL, Op.DIV, Op.AND, Op.OR, Op.XOR)},
     **{op: by_helper(name) for op, name in CALLED.items()},
     Op.LT: compare("<"), Op.LE: compare("<="), Op.EQ: compare("=="),
@@ -196,9 +198,12 @@ def lane_by_lane(base: str, letters: str) -> Callable:
     "A helper that calls the scalar one for every lane."
     def text(name, to, of):
         one = name.replace(f"x{to.lanes}", "")
-        arguments, calls = ", ".join(f"{short(of)} {v}" for v in letters), ", ".join(f"{v}[i]" for v in letters)
-        body = f"{short(to)} z; for (int i = 0; i < {to.lanes}; i++) z[i] = {one}({calls}); return z;"
-        return function(short(to), name, arguments, body), kind(to), kind(of), (one, base, scalar(to), scalar(of))
+        arguments = ", ".join(f"{short(of)} {v}" for v in letters)
+        calls = ", ".join(f"{v}[i]" for v in letters)
+        loop = f"for (int i = 0; i < {to.lanes}; i++) z[i] = {one}({calls});"
+        body = f"{short(to)} z; {loop} return z;"
+        uses = kind(to), kind(of), (one, base, scalar(to), scalar(of))
+        return function(short(to), name, arguments, body), *uses
     return text
 
 # %% ../../nbs/29_expand.ipynb #767b0b50
@@ -211,17 +216,19 @@ def chosen(name: str, to: DType, of: DType) -> tuple:
     "Lane by lane the first where the condition holds, else the second."
     m, b = mask_of(to), vec(dtypes.bool, to.lanes)
     body = choice("m" if m.bits == 32 else f"__builtin_convertvector(m, {short(m)})", to)
-    return function(short(to), name, f"{short(b)} m, {short(to)} x, {short(to)} y", body), kind(to), kind(m), kind(b)
+    arguments = f"{short(b)} m, {short(to)} x, {short(to)} y"
+    return function(short(to), name, arguments, body), kind(to), kind(m), kind(b)
 
 def larger(test: str) -> Callable:
     "x where the test holds, else y; of bools, either."
     def text(name, to, of):
         body = "return x | y;" if to.is_bool else choice(test, to)
-        return function(short(to), name, f"{short(to)} x, {short(to)} y", body), kind(to), kind(mask_of(to))
+        arguments = f"{short(to)} x, {short(to)} y"
+        return function(short(to), name, arguments, body), kind(to), kind(mask_of(to))
     return text
 
-# %% ../../nbs/29_expand.ipynb #089849fe
-def folded(step: Callable) -> Callable:
+# %% ../../nbs/29_expand.ipynb #876c4722
+def by_halves(step: Callable) -> Callable:
     "All lanes into one, by halves."
     def text(name, to, of):
         loops = f"for (int h = {of.lanes // 2}; h; h /= 2) for (int i = 0; i < h; i++)"
@@ -230,36 +237,44 @@ def folded(step: Callable) -> Callable:
         return (function(SPELLED[to.name], name, f"{short(of)} x", body), kind(of), *uses)
     return text
 
+def largest(d: DType) -> str:
+    "The larger of two lanes; a true lane is -1."
+    return "x[i] | x[i + h]" if d.is_bool else f"max_{short(d)}(x[i + h], x[i])"
+
 def everywhere(name: str, to: DType, of: DType) -> tuple:
     "One value in every lane."
-    same = ", ".join(["x"] * to.lanes)
-    body = f"return ({short(to)}){{}} - (x != 0);" if to.is_bool else f"return ({short(to)}){{{same}}};"
+    d, same = short(to), ", ".join(["x"] * to.lanes)
+    body = f"return ({d}){{}} - (x != 0);" if to.is_bool else f"return ({d}){{{same}}};"
     return function(short(to), name, f"{SPELLED[to.name]} x", body), kind(to)
 
 def ramp_text(name: str, d: DType, _) -> tuple:
     "x, x + step, x + 2*step, ..."
     steps = ", ".join(map(str, range(d.lanes)))
-    return function(short(d), name, "int x, int step", f"return ({short(d)}){{{steps}}} * step + x;"), kind(d)
+    body = f"return ({short(d)}){{{steps}}} * step + x;"
+    return function(short(d), name, "int x, int step", body), kind(d)
 
 # %% ../../nbs/29_expand.ipynb #d231a037
 MASKED = {"f32x4": ("AVX", "maskloadps"), "f32x8": ("AVX", "maskloadps256")}
 
 def some_text(name: str, d: DType, _) -> tuple:
-    "The elements of a vector in memory whose mask is on; no other is touched. Some processors do it at once."
+    "The elements of a vector in memory whose mask is on; no other is touched. Some do it at once."
     b, n = vec(dtypes.bool, d.lanes), range(d.lanes)
     every, some = " & ".join(f"m[{i}]" for i in n), ", ".join(f"m[{i}] ? p[{i}] : 0" for i in n)
     body = f"return {every} ? *({short(d)} *)p : ({short(d)}){{{some}}};"
     if short(d) in MASKED:
         feature, f = MASKED[short(d)]
-        body = f"\n#ifdef __{feature}__\nreturn __builtin_ia32_{f}((const void *)p, m);\n#endif\n{body}\n"
-    return function(short(d), name, f"const {SPELLED[d.name]} *p, {short(b)} m", body), kind(d), kind(b)
+        at_once = f"return __builtin_ia32_{f}((const void *)p, m);"
+        body = f"\n#ifdef __{feature}__\n{at_once}\n#endif\n{body}\n"
+    arguments = f"const {SPELLED[d.name]} *p, {short(b)} m"
+    return function(short(d), name, arguments, body), kind(d), kind(b)
 
 # %% ../../nbs/29_expand.ipynb #fc049db6
 lane_helpers.update({
     "type": type_text, "where": chosen, "all": everywhere, "ramp": ramp_text, "some": some_text,
     "max": larger("(x > y) | (x != x)"), "least": larger("~(x < y)"),
-    "sum": folded(lambda d: "x[i] + x[i + h]"), "product": folded(lambda d: "x[i] * x[i + h]"),
-    "largest": folded(lambda d: "x[i] | x[i + h]" if d.is_bool else f"max_{short(d)}(x[i + h], x[i])"),
+    "sum": by_halves(lambda d: "x[i] + x[i + h]"),
+    "product": by_halves(lambda d: "x[i] * x[i + h]"),
+    "largest": by_halves(largest),
     **{name: lane_by_lane(name, "x") for name in ("sqrt", "exp2", "log2", "sin", "trunc", "cast")},
     **{name: lane_by_lane(name, "xy") for name in ("div", "mod", "shl", "shr")},
 })

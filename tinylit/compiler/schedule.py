@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['OBJECTIONS', 'CHANGES', 'Opt', 'loops_of', 'closers', 'stores_in', 'marked', 'outer', 'split', 'counter', 'in_place',
-           'peel', 'moved_with', 'in_parts', 'unclosed', 'beside', 'Decision', 'written_apart', 'objection', 'apply',
-           'attempt', 'merge_loops', 'mergeable', 'View', 'views', 'gathers', 'contiguous', 'width', 'copies_of',
-           'default_opts', 'vector_axis', 'reduction_axis', 'loads_of', 'vector_opts', 'reduction_opts', 'thread_opts',
-           'work', 'schedule']
+           'peel', 'moved_with', 'in_parts', 'beside', 'loads_of', 'moves', 'collide', 'lanes_meet', 'shared_out',
+           'awaited', 'reduces', 'objection', 'apply', 'attempt', 'merge_loops', 'mergeable', 'View', 'views',
+           'gathers', 'vector_axis', 'reduction_axis', 'width', 'copies_of', 'vector_opts', 'reduction_opts',
+           'default_opts', 'thread_opts', 'work', 'schedule']
 
 # %% ../../nbs/28_schedule.ipynb #550cac8c
 import math
@@ -17,14 +17,15 @@ from functools import reduce as chain
 from itertools import count
 from ..graph.op import Op
 from ..graph.node import Node, toposort
-from ..graph.algebra import add, clamp, closes, coefficient, form, loop, num, ranges, replace, scale, size
-from .place import warm
+from ..graph.algebra import add, clamp, closes, coefficient, form
+from ..graph.algebra import loop, num, ranges, replace, scale, size
+from .place import is_index, warm
 from .realize import stages
 
 # %% ../../nbs/28_schedule.ipynb #ae105ec3
 @dataclass(frozen=True)
 class Opt:
-    "One decision on loop `axis`: VECTOR, JAM and UNROLL split it by `amount`, PARALLEL marks it, OUTER moves it."
+    "One decision on loop `axis`: VECTOR, JAM, UNROLL split it, PARALLEL marks it, OUTER moves it."
     kind: str
     axis: int
     amount: int = 1
@@ -32,7 +33,8 @@ class Opt:
 # %% ../../nbs/28_schedule.ipynb #2aea2761
 def loops_of(root: Node) -> dict[int, Node]:
     "Every loop variable that something below `root` closes, by its number."
-    return {r.arg[0]: r for n in toposort(root) for r in closes(n)}
+    ended = [r for n in toposort(root) for r in closes(n)]
+    return {r.arg[0]: r for r in ended}
 
 def closers(root: Node, r: Node) -> list[Node]:
     "The nodes at which the loop `r` ends."
@@ -42,148 +44,156 @@ def stores_in(root: Node, around: tuple = ()) -> Iterator[tuple]:
     "Every store with the loops around it, outermost first."
     around += closes(root)
     if root.op is Op.STORE: yield root, around
-    for s in root.src if root.op is Op.SINK else (): yield from stores_in(s, around)
+    if root.op is not Op.SINK: return
+    for s in root.src: yield from stores_in(s, around)
 
-# %% ../../nbs/28_schedule.ipynb #840c32a9
-def marked(root: Node, r: Node, kind: str) -> Node:
+# %% ../../nbs/28_schedule.ipynb #73c6aa72
+def marked(root: Node, r: Node, n: int, kind: str) -> Node:
     "The loop `r` given another kind."
-    return replace([root], {r: form(loop(r.arg[0], size(r), kind))})[0]
+    new = loop(r.arg[0], size(r), kind)
+    return replace([root], {r: form(new)})[0]
 
-def outer(root: Node, r: Node) -> Node:
+def outer(root: Node, r: Node, *_) -> Node:
     "The loop `r` moved outside of the others that end with it."
     new = {}
     for c in closers(root, r):
         loops = (r, *(o for o in closes(c) if o is not r))
-        new[c] = Node(c.op, c.dtype, c.src, (c.arg[0], loops))
-    return new[root] if root in new else replace([root], new)[0]
+        what, _ = c.arg
+        new[c] = Node(c.op, c.dtype, c.src, (what, loops))
+    if root in new: return new[root]
+    return replace([root], new)[0]
 
 # %% ../../nbs/28_schedule.ipynb #db9086ae
 def split(root: Node, r: Node, n: int, kind: str) -> Node:
-    "r = whole * n + inner, with `inner` of this kind. Where n does not divide, the last tile moves back or is peeled."
-    where, numbers = closers(root, r), count(max(loops_of(root)) + 1)
+    "r = outer * n + inner. If n does not divide, the last tile moves back or the rest is peeled."
+    numbers = count(max(loops_of(root)) + 1)
     inner = loop(next(numbers), n, kind)
-    if size(r) % n and (where[0].op is Op.REDUCE or in_place(root)):
-        return peel(root, r, inner, where, numbers)
-    start = scale(counter(r, -(-size(r) // n)), n)
-    return replace([root], {r: add(clamp(start, 0, size(r) - n), form(inner))})[0]
+    once = reduces(root, r) or in_place(root)                   # nothing may be done twice
+    if size(r) % n and once: return peel(root, r, inner, numbers)
+    tiles = math.ceil(size(r) / n)
+    start = clamp(scale(counter(r, tiles), n), 0, size(r) - n)
+    return replace([root], {r: add(start, form(inner))})[0]
 
 def counter(r: Node, n: int) -> Node:
     "The loop `r` with `n` iterations, as a form; a single one needs no loop."
-    return form(loop(r.arg[0], n, r.arg[2])) if n > 1 else num(0)
+    number, _, kind = r.arg
+    return form(loop(number, n, kind)) if n > 1 else num(0)
 
 def in_place(root: Node) -> bool:
     "Whether a kernel reads what it writes, so that nothing may be computed twice."
-    loads = {n.arg[0] for n in toposort(root) if n.op is Op.LOAD and n.src[-1].op is not Op.STORE}
-    return any(s.arg[0] in loads for s, _ in stores_in(root))
+    old = [n for n in loads_of(root) if n.src[-1].op is not Op.STORE]
+    written = {s.arg[0] for s, _ in stores_in(root)}
+    return any(n.arg[0] in written for n in old)
 
 # %% ../../nbs/28_schedule.ipynb #8a6c615f
-def peel(root: Node, r: Node, inner: Node, where: list[Node], numbers: Iterator) -> Node:
-    "What ends at `where` twice: over the whole tiles of `r`, and over what is left."
+def peel(root: Node, r: Node, inner: Node, numbers: Iterator) -> Node:
+    "What ends with `r` twice: over its whole tiles, and over what is left."
+    where = closers(root, r)
     tiles, left = divmod(size(r), size(inner))
+    start = scale(counter(r, tiles), size(inner))
+    main, tail = {r: add(start, form(inner))}, {}
+    for q in moved_with(r, where):
+        tail[q] = form(loop(next(numbers), *q.arg[1:]))
     rest = counter(loop(next(numbers), left), left)
-    tail = {r: add(rest, num(size(r) - left))}
-    for q in moved_with(r, where): tail[q] = form(loop(next(numbers), *q.arg[1:]))
-    main = {r: add(scale(counter(r, tiles), size(inner)), form(inner))}
+    tail[r] = add(rest, num(size(r) - left))
     return in_parts(root, where, [main, tail])
 
 def moved_with(r: Node, where: list[Node]) -> list[Node]:
-    "The other loops that a second copy of what ends at `where` needs for itself: those that depend on a loop it changes."
+    "The other loops that a second copy of what ends at `where` must have for itself."
     order = toposort(*where)
     moved = dict.fromkeys(q for c in where for q in closes(c))
-    while True:
-        more = [q for n in order if ranges(n) & moved.keys() for q in closes(n) if q not in moved]
-        if not more: return [q for q in moved if q is not r]
-        moved |= dict.fromkeys(more)
+    known = 0
+    while len(moved) > known:
+        known = len(moved)
+        followers = [n for n in order if ranges(n) & moved.keys()]
+        moved |= dict.fromkeys(q for n in followers for q in closes(n))
+    return [q for q in moved if q is not r]
 
 # %% ../../nbs/28_schedule.ipynb #94d415e2
 def in_parts(root: Node, where: list[Node], mappings: list[dict]) -> Node:
-    "What ends at `where` once for each mapping of loops: reductions are joined, stores stand side by side."
-    parts = {c: tuple(unclosed(replace([c], m)[0]) for m in mappings) for c in where}
-    if root in parts: return Node(Op.SINK, root.dtype, parts[root], (None, ()))
+    "What ends at `where` once for each mapping of loops: reductions joined, stores side by side."
+    parts = {c: [replace([c], m)[0] for m in mappings] for c in where}
+    if root in parts:
+        return Node(Op.SINK, root.dtype, tuple(parts[root]), (None, ()))
     if where[0].op is not Op.REDUCE: return beside(root, parts)
-    joined = {c: chain(lambda a, b: Node(c.arg[0], c.dtype, (a, b)), p) for c, p in parts.items()}
-    return replace([root], joined)[0]
-
-def unclosed(n: Node) -> Node:
-    "A reduction over no loop at all is its operand."
-    return n.src[0] if n.op is Op.REDUCE and not closes(n) else n
+    def joined(c):
+        def step(a, b): return Node(c.arg[0], c.dtype, (a, b))
+        return chain(step, parts[c])
+    return replace([root], {c: joined(c) for c in where})[0]
 
 def beside(root: Node, parts: dict) -> Node:
     "Each store that is a key of `parts` as several; what waits on it waits on all of them."
     new = {}
     for n in toposort(root):
-        src = tuple(p for s in n.src for p in parts.get(s, (new[s],)))
-        new[n] = n if src == n.src else Node(n.op, n.dtype, src, n.arg)
+        src = [p for s in n.src for p in parts.get(s, [new[s]])]
+        new[n] = Node(n.op, n.dtype, tuple(src), n.arg)
     return new[root]
 
-# %% ../../nbs/28_schedule.ipynb #11726783
-class Decision:
-    "A decision about a loop `r`, with what has to be known before it is taken."
-    def __init__(self, root: Node, opt: Opt, r: Node):
-        self.root, self.r, self.amount = root, r, opt.amount
-        self.where = closers(root, r)
-        self.reduces = self.where[0].op is Op.REDUCE
-        self.inside = [(s, loops) for s, loops in stores_in(root) if r in loops]
+# %% ../../nbs/28_schedule.ipynb #b30cbc21
+def loads_of(*roots: Node) -> list[Node]:
+    "The loads below `roots`."
+    return [n for n in toposort(*roots) if n.op is Op.LOAD]
 
-    def meets(self, kind: str) -> bool:
-        "Whether something depends on `r` and on another loop of this kind."
-        together = [ranges(n) for n in warm(self.root) if self.r in ranges(n)]
-        return any(q.arg[2] == kind for rs in together for q in rs if q is not self.r)
+def moves(f: Node, r: Node) -> bool:
+    "Whether an index follows the loop `r` itself, not only what is loaded in it."
+    if f is r: return True
+    return is_index(f) and any(moves(a, r) for a in f.src)
 
-    def collides(self) -> bool:
-        "Whether two iterations may write one element."
-        return not all(written_apart(s.src[0], self.r) for s, _ in self.inside)
+def collide(root: Node, r: Node, *_) -> bool:
+    "Whether two iterations of `r` may write one element."
+    inside = [s for s, around in stores_in(root) if r in around]
+    return not all(moves(s.src[0], r) for s in inside)
 
-    def shared_out(self) -> bool:
-        "Whether a loop around or inside goes over the threads already."
-        return any(q.arg[2] == "PARALLEL" for _, loops in self.inside for q in loops)
+def lanes_meet(root: Node, r: Node, *_) -> bool:
+    "Whether something depends on `r` and on a loop whose values are lanes."
+    beside = (q for n in warm(root) if r in ranges(n) for q in ranges(n))
+    return any(q.arg[2] == "VECTOR" for q in beside)
 
-    def waits(self) -> bool:
-        "Whether a store that ends `r` reads what another one wrote, or is read by it: threads do not wait."
-        reads = {n: [s for s in n.src if s.op is Op.STORE] for n in toposort(self.root) if n.op is Op.LOAD}
-        own = [c for c in self.where if c.op is Op.STORE]
-        return any(reads.get(n) for n in toposort(*own)) or any(s in own for ss in reads.values() for s in ss)
+def shared_out(root: Node, r: Node, *_) -> bool:
+    "Whether a loop around what `r` stores goes over the threads already."
+    beside = (q for _, around in stores_in(root) if r in around for q in around)
+    return any(q.arg[2] == "PARALLEL" for q in beside)
 
-def written_apart(f: Node, r: Node) -> bool:
-    "Whether each value of `r` writes elements of its own: it moves the index itself, or the start of a tile."
-    starts = [a.src[0] for a in f.src if a.op is Op.CLAMP and a.src[0].op is Op.LINEAR]
-    return any(r in g.src for g in (f, *starts))
+def awaited(root: Node, r: Node, *_) -> bool:
+    "Whether a store ends `r` in a kernel that reads again what it stored."
+    if closers(root, r)[0].op is not Op.STORE: return False
+    return any(n.src[-1].op is Op.STORE for n in loads_of(root))
 
-# %% ../../nbs/28_schedule.ipynb #611eb13f
-OBJECTIONS = [      # the kinds concerned, what speaks against, and why
-    ("VECTOR JAM UNROLL PARALLEL OUTER", lambda v: v.r.arg[2] != "LOOP", "it is taken already"),
-    ("VECTOR JAM UNROLL", lambda v: not 1 < v.amount <= size(v.r), "the amount is between 2 and its size"),
-    ("VECTOR", lambda v: v.amount & v.amount - 1, "vectors have 2, 4, 8, ... lanes"),
-    ("VECTOR", lambda v: v.meets("VECTOR"), "what it holds has lanes along another loop"),
-    ("UNROLL", lambda v: not v.reduces, "it ends with a store; JAM it"),
-    ("JAM", lambda v: v.reduces, "it is a reduction; UNROLL it"),
-    ("PARALLEL", lambda v: v.reduces, "threads would share an accumulator"),
-    ("VECTOR JAM PARALLEL", Decision.collides, "two iterations may write one element"),
-    ("PARALLEL", Decision.shared_out, "a loop around it or inside it is PARALLEL"),
-    ("PARALLEL", Decision.waits, "another loop reads what it writes, and threads do not wait"),
-]
+def reduces(root: Node, r: Node, *_) -> bool:
+    "Whether `r` is the loop of a reduction."
+    return closers(root, r)[0].op is Op.REDUCE
 
-def objection(root: Node, opt: Opt) -> str | None:
-    "Why `opt` would change a result of the kernel `root`, or cannot be done; None if it can."
-    r = loops_of(root).get(opt.axis)
-    if r is None: return f"{opt}: the kernel has loops {sorted(loops_of(root))}"
-    if opt.kind not in CHANGES: return f"{opt}: the kinds are {', '.join(CHANGES)}"
-    taken = Decision(root, opt, r)
-    found = (why for kinds, against, why in OBJECTIONS if opt.kind in kinds.split() and against(taken))
-    why = next(found, None)
-    return why and f"{opt} on a loop of {size(r)}: {why}"
-
-# %% ../../nbs/28_schedule.ipynb #3f9330a0
-CHANGES = {    # kind -> the kernel after it, from the kernel, the loop and the amount
-    **{kind: lambda root, r, n, kind=kind: split(root, r, n, kind) for kind in ("VECTOR", "JAM", "UNROLL")},
-    "PARALLEL": lambda root, r, n: marked(root, r, "PARALLEL"),
-    "OUTER": lambda root, r, n: outer(root, r),
+# %% ../../nbs/28_schedule.ipynb #8c72d419
+OBJECTIONS = {      # why not -> for which kinds, and when, from the kernel, the loop and the amount
+    "it is taken": ("VECTOR JAM UNROLL PARALLEL OUTER", lambda root, r, n: r.arg[2] != "LOOP"),
+    "at least 2, at most its size":
+        ("VECTOR JAM UNROLL", lambda root, r, n: not 1 < n <= size(r)),
+    "vectors have 2, 4, 8, ... lanes": ("VECTOR", lambda root, r, n: n & n - 1),
+    "what it holds has lanes already": ("VECTOR", lanes_meet),
+    "it is a reduction": ("JAM PARALLEL", reduces),
+    "it is no reduction": ("UNROLL", lambda *where: not reduces(*where)),
+    "two iterations may write one element": ("VECTOR JAM PARALLEL", collide),
+    "a loop around is PARALLEL": ("PARALLEL", shared_out),
+    "what it writes is read again, and threads do not wait": ("PARALLEL", awaited),
 }
 
+def objection(root: Node, opt: Opt) -> str | None:
+    "Why `opt` cannot be done to the kernel `root` without changing a result; None if it can."
+    r = loops_of(root).get(opt.axis)
+    if r is None or opt.kind not in CHANGES: return f"{opt}: no such loop, or no such kind"
+    for why, (kinds, against) in OBJECTIONS.items():
+        if opt.kind in kinds.split() and against(root, r, opt.amount):
+            return f"{opt}, a loop of {size(r)}: {why}"
+    return None
+
+# %% ../../nbs/28_schedule.ipynb #68f03d6a
+CHANGES = dict(VECTOR=split, JAM=split, UNROLL=split, PARALLEL=marked, OUTER=outer)
+
 def apply(root: Node, opt: Opt) -> Node:
-    "The kernel `root` after one decision. ValueError, with the reason, if that could change a result."
+    "The kernel `root` after one decision. ValueError, with the reason, if results could change."
     if why := objection(root, opt): raise ValueError(why)
-    return CHANGES[opt.kind](root, loops_of(root)[opt.axis], opt.amount)
+    change, r = CHANGES[opt.kind], loops_of(root)[opt.axis]
+    return change(root, r, opt.amount, opt.kind)
 
 def attempt(root: Node, opts: list[Opt]) -> Node:
     "`root` after those of `opts` that nothing speaks against."
@@ -196,39 +206,46 @@ def merge_loops(root: Node) -> Node:
     "Neighbouring loops that every index walks as one become one."
     while pair := mergeable(root):
         a, b = pair
-        joined = loop(max(loops_of(root)) + 1, size(a) * size(b), b.arg[2])
+        number, iterations = max(loops_of(root)) + 1, size(a) * size(b)
+        joined = loop(number, iterations, b.arg[2])
         root, = replace([root], {a: num(0), b: form(joined)})
     return root
 
 def mergeable(root: Node) -> tuple | None:
-    "Two neighbouring loops, the outer one's stride in every address being the inner one's times its size."
+    "Two neighbouring loops: in every address the outer stride is the inner one's times its size."
     order = toposort(root)
     forms = [n for n in order if n.op is Op.LINEAR]
-    elsewhere = [s for n in order if n.op not in (Op.LOAD, Op.STORE) for s in n.src if s.op is Op.LINEAR]
-    fixed = {r for f in elsewhere for r in ranges(f)}
-    for a, b in {pair: 0 for n in order for pair in zip(closes(n), closes(n)[1:])}:
-        walked = all(coefficient(f, a) == size(b) * coefficient(f, b) for f in forms)
-        if walked and not {a, b} & fixed and closers(root, a) == closers(root, b): return a, b
+    others = [n for n in order if n.op not in (Op.LOAD, Op.STORE)]
+    seen = [f for n in others for f in n.src if f.op is Op.LINEAR]
+    fixed = {r for f in seen for r in ranges(f)}
+    pairs = [pair for n in order for pair in zip(closes(n), closes(n)[1:])]
+    for a, b in dict.fromkeys(pairs):
+        if {a, b} & fixed or closers(root, a) != closers(root, b): continue
+        walked = (coefficient(f, a) == size(b) * coefficient(f, b) for f in forms)
+        if all(walked): return a, b
     return None
 
 # %% ../../nbs/28_schedule.ipynb #35f7c83b
 class View:
-    "What the default schedule looks at: stores in the same loops, and the loads and reductions below them."
+    "What the default schedule looks at: stores in the same loops, and what they load and reduce."
     def __init__(self, root: Node, stores: list[Node]):
-        self.root, self.stores = root, stores
-        all_stores = frozenset(s for s, _ in stores_in(root))
-        below = toposort(*(x for s in stores for x in s.src), stop=all_stores)
-        self.loads = [n for n in below if n.op is Op.LOAD]
-        self.reductions = [n for n in below if n.op is Op.REDUCE]
         loops = closes(stores[0]) or closes(root)
-        self.own = [r for r in loops if size(r) > 1 and all(r in s.src[0].src for s in stores)]
+        self.reductions = [n for n in toposort(*stores) if n.op is Op.REDUCE]
+        self.accesses = loads_of(*stores) + 2 * stores
+        self.shift = not in_place(root)              # whether a last tile may move back
+        self.loops = [r for r in loops if all(moves(s.src[0], r) for s in stores)]
 
     def inside(self, r: Node) -> list[Node]:
         "The reductions that run anew for each value of `r`."
         return [c for c in self.reductions if r in ranges(c)]
 
+    def reused(self, *reductions: Node) -> list[Node]:
+        "The loops that some load of these reductions does not follow: its element serves again."
+        loads = loads_of(*reductions)
+        return [r for r in self.loops if any(r not in ranges(n) for n in loads)]
+
 def views(root: Node) -> list[View]:
-    "The stores of a kernel by the loops that are theirs alone; those without only if no store has any."
+    "The stores by the loops that are theirs alone; those without only if no store has any."
     found = {}
     for s, _ in stores_in(root): found.setdefault(closes(s), []).append(s)
     if len(found) > 1: found.pop((), None)
@@ -236,77 +253,76 @@ def views(root: Node) -> list[View]:
 
 # %% ../../nbs/28_schedule.ipynb #0eaecc56
 def gathers(r: Node, accesses: list[Node]) -> int:
-    "How many of the accesses would not be one vector, or one element in every lane, along `r`."
-    return sum(not contiguous(n.src[0], r) for n in accesses)
+    "How many of the accesses are neither one vector nor one element for all lanes along `r`."
+    followers = [n.src[0] for n in accesses if r in ranges(n.src[0])]
+    return sum(coefficient(f, r) != 1 for f in followers)
 
-def contiguous(f: Node, r: Node) -> bool:
-    "Whether an address moves by one element, or not at all, with `r`."
-    deeper = any(r in ranges(a) for a in f.src if a.op is not Op.RANGE)
-    return not deeper and coefficient(f, r) in (0, 1)
+def vector_axis(view: View) -> Node | None:
+    "The output loop along which most accesses are vectors; none if the reductions do better."
+    r = min(reversed(view.loops), key=lambda r: gathers(r, view.accesses), default=None)
+    inside = view.inside(r)
+    better = inside and all(map(reduction_axis, inside))
+    return None if better and gathers(r, view.accesses) else r
 
+def reduction_axis(c: Node) -> Node | None:
+    "The reduction loop along which every load is a vector."
+    loads = loads_of(c)
+    followed = frozenset().union(*map(ranges, loads))
+    long = [k for k in closes(c) if size(k) >= 4 and k in followed]
+    good = [k for k in long if not gathers(k, loads)]
+    return good[-1] if good else None
+
+# %% ../../nbs/28_schedule.ipynb #57f87f9d
 def width(n: int, lanes: int) -> int:
     "The widest vector for a loop of size `n`."
     return min(lanes, 1 << n.bit_length() - 1)
 
-def copies_of(n: int, best: tuple, shift: bool) -> int:
-    "How many copies to jam of a loop of size `n`: a number that divides it, or the best if the last tile may move back."
+def copies_of(n: int, best: list[int], shift: bool) -> int:
+    "How many of `n` iterations to jam: what divides, or the best if the last tile may move back."
     fits = [m for m in best if m <= n]
     even = [m for m in fits if n % m == 0]
     if shift and fits and (n >= 8 * fits[0] or not even): return fits[0]
     return even[0] if even else 1
 
-# %% ../../nbs/28_schedule.ipynb #e84de7de
-def default_opts(root: Node, limits: dict) -> list[Opt]:
-    "A schedule that serves: one vector axis, and registers full of accumulators."
-    warm(root)
-    opts = []
-    for view in views(root):
-        r = vector_axis(view)
-        if r is not None: opts += vector_opts(view, r, limits)
-        inner = {closes(c): c for c in view.reductions if r is None or r not in ranges(c.src[0])}
-        for c in inner.values(): opts += reduction_opts(view, c, limits)
-    return [o for o in dict.fromkeys(opts) if o.kind == "OUTER" or o.amount > 1]
-
-def vector_axis(view: View) -> Node | None:
-    "The output loop along which most accesses are vectors; none if the reductions do better."
-    def bad(r): return 2 * gathers(r, view.stores) + gathers(r, view.loads)
-    r = min(reversed(view.own), key=bad, default=None)
-    if r is None or not bad(r) or not view.inside(r): return r
-    return r if any(reduction_axis(c) is None for c in view.inside(r)) else None
-
-def reduction_axis(c: Node) -> Node | None:
-    "The reduction loop along which every load is a vector."
-    loads = loads_of(c)
-    moving = {r for n in loads for r in ranges(n)}
-    good = [k for k in closes(c) if size(k) >= 4 and k in moving and not gathers(k, loads)]
-    return good[-1] if good else None
-
-def loads_of(c: Node) -> list[Node]:
-    "The loads below `c`."
-    return [n for n in toposort(c) if n.op is Op.LOAD]
-
 # %% ../../nbs/28_schedule.ipynb #1fa39277
 def vector_opts(view: View, r: Node, limits: dict) -> list[Opt]:
-    "Lanes along `r`; where a reduction runs in every lane, also several vectors and several rows at once."
-    lanes, inside, shift = width(size(r), limits["lanes"]), view.inside(r), not in_place(view.root)
-    if not inside: return [Opt("VECTOR", r.arg[0], lanes)]
-    across = copies_of(-(-size(r) // lanes) if shift else size(r) // lanes, (4, 3, 2), False)
-    loads = [n for c in inside for n in loads_of(c)]
-    rows = [i for i in view.own if i is not r and any(i not in ranges(n) for n in loads)]
-    most = limits["registers"] * 3 // 4 // across           # the rest of the registers holds operands
-    down = copies_of(size(rows[-1]), tuple(m for m in (6, 8, 7, 5, 4, 3, 2) if m <= most), shift) if rows else 1
-    tile = [Opt("JAM", rows[-1].arg[0], down), Opt("OUTER", r.arg[0])] if down > 1 else []
-    return tile + [Opt("VECTOR", r.arg[0], lanes), Opt("JAM", r.arg[0], across)]
+    "Lanes along `r`; with a reduction in every lane, several vectors and several rows at once."
+    number, inside = r.arg[0], view.inside(r)
+    lanes = width(size(r), limits["lanes"])
+    vector = Opt("VECTOR", number, lanes)
+    if not inside: return [vector]
+    vectors = (size(r) + (lanes - 1) * view.shift) // lanes
+    across = copies_of(vectors, [4, 3, 2], False)
+    opts = [vector, Opt("JAM", number, across)]
+    rows = [i for i in view.reused(*inside) if i is not r]
+    if not rows: return opts
+    most = limits["registers"] * 3 // 4 // across           # the other registers hold operands
+    best = [m for m in (6, 8, 7, 5, 4, 3, 2) if m <= most]
+    row = rows[-1]
+    down = copies_of(size(row), best, view.shift)
+    return [Opt("JAM", row.arg[0], down), Opt("OUTER", number), *opts]
 
 def reduction_opts(view: View, c: Node, limits: dict) -> list[Opt]:
-    "Lanes along the reduction, with four accumulators; or, where operands are reused, with a tile of outputs."
+    "Lanes along the reduction, in four accumulators; with operands reused, in a tile of outputs."
     if (k := reduction_axis(c)) is None: return []
-    loads, lanes = loads_of(c), width(size(k), limits["lanes"])
-    reused = [i for i in view.own if i in ranges(c) and any(i not in ranges(n) for n in loads)][-2:]
-    tile = [Opt("JAM", i.arg[0], copies_of(size(i), (4, 3, 2), True)) for i in reused]
-    tile = [] if len(reused) < 2 or in_place(view.root) else tile
-    more = [] if tile or size(k) < 4 * lanes else [Opt("UNROLL", k.arg[0], 4)]
-    return tile + [Opt("VECTOR", k.arg[0], lanes)] + more
+    lanes = width(size(k), limits["lanes"])
+    rows = [i for i in view.reused(c) if i in ranges(c)][-2:]
+    vector = Opt("VECTOR", k.arg[0], lanes)
+    if len(rows) == 2 and view.shift:
+        tile = [(i, copies_of(size(i), [4, 3, 2], True)) for i in rows]
+        return [vector] + [Opt("JAM", i.arg[0], m) for i, m in tile]
+    if size(k) < 4 * lanes: return [vector]
+    return [vector, Opt("UNROLL", k.arg[0], 4)]
+
+def default_opts(root: Node, limits: dict) -> list[Opt]:
+    "A schedule that serves: one vector axis, and registers full of accumulators."
+    opts = {}
+    for view in views(root):
+        r = vector_axis(view)
+        if r is not None: opts |= dict.fromkeys(vector_opts(view, r, limits))
+        inner = {closes(c): c for c in view.reductions if r not in ranges(c.src[0])}
+        for c in inner.values(): opts |= dict.fromkeys(reduction_opts(view, c, limits))
+    return [o for o in opts if o.kind == "OUTER" or o.amount > 1]
 
 # %% ../../nbs/28_schedule.ipynb #9d11c078
 def thread_opts(root: Node, limits: dict) -> list[Opt]:
@@ -314,19 +330,23 @@ def thread_opts(root: Node, limits: dict) -> list[Opt]:
     threads, chosen = limits["threads"], {}
     if threads < 2 or work(root) < 1 << 14: return []
     for s, around in stores_in(root):
-        wide = [r for r in around if size(r) >= threads and not objection(root, Opt("PARALLEL", r.arg[0]))]
-        def uneven(r): return r in closes(s), size(r) % threads > 0 and size(r) < 4 * threads
-        if wide: chosen[min(wide, key=uneven)] = True
+        def uneven(r):
+            return r in closes(s), size(r) % threads > 0 > size(r) - 4 * threads
+        wide = [r for r in around if size(r) >= threads]
+        legal = [r for r in wide if not objection(root, Opt("PARALLEL", r.arg[0]))]
+        if legal: chosen[min(legal, key=uneven)] = True
     return [Opt(kind, r.arg[0]) for r in chosen for kind in ("OUTER", "PARALLEL")]
 
 def work(root: Node) -> int:
-    "How often the statements of a kernel run, counting only stores and steps of reductions."
+    "How often a kernel stores or adds to a reduction."
     steps = [n for n in toposort(root) if n.op in (Op.REDUCE, Op.STORE)]
-    return sum(math.prod(size(r) for r in ranges(n.src[0]) | set(closes(n))) for n in steps)
+    loops = [ranges(n.src[0]).union(closes(n)) for n in steps]
+    return sum(math.prod(map(size, rs)) for rs in loops)
 
 def schedule(root: Node, limits: dict) -> Node:
     "The kernel `root` under the default schedule."
     root = merge_loops(root)
+    warm(root)
     root = attempt(root, default_opts(root, limits))
     return attempt(root, thread_opts(root, limits))
 
