@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['VIEWS', 'COPIES', 'UNPAID', 'timings', 'STAIRS', 'Step', 'Entry', 'nbytes', 'holder', 'operations', 'Graph', 'peak',
-           'nested', 'flops', 'reached', 'traffic', 'entries_of', 'kernels', 'source', 'watched', 'compiled', 'Wanted',
-           'wanted_by', 'Ledger', 'milliseconds', 'bars', 'ledger', 'digits_step', 'instructions', 'apart', 'stairs',
-           'stair', 'staircase']
+           'nest_line', 'flops', 'reached', 'traffic', 'entries_of', 'kernels', 'source', 'watched', 'compiled',
+           'Wanted', 'wanted_by', 'Ledger', 'milliseconds', 'bars', 'ledger', 'digits_step', 'instructions', 'apart',
+           'stairs', 'stair', 'staircase']
 
 # %% ../nbs/49_ledger.ipynb #3ee63a4a
 import math
@@ -122,11 +122,11 @@ def peak(g: Graph) -> int:
         held -= sum(nbytes(s) for s in {n, *g.sources(n)} if last[s] == i and s in temporary)
     return most
 
-# %% ../nbs/49_ledger.ipynb #9be7fcca
-def nested(block: Node) -> str:
+# %% ../nbs/49_ledger.ipynb #7163e49f
+def nest_line(block: Node) -> str:
     "The loops of a placed kernel in one line: `256 parallel { 64 { 512 } }`."
     def line(s):
-        (_, n, kind), inner = s.arg.arg, nested(s)
+        (_, n, kind), inner = s.arg.arg, nest_line(s)
         return f"{n}{'' if kind == 'LOOP' else ' ' + kind.lower()}" + f" {{ {inner} }}" * bool(inner)
     return "  ".join(line(s) for s in block.src if s.op is Op.LOOP)
 
@@ -163,7 +163,7 @@ def entries_of(schedule: Schedule) -> list[Entry]:
     kernels = schedule.unit.kernels
     seconds = timings.get(schedule, [None] * len(kernels))
     return [Entry(k.name, traffic(k, Op.LOAD), traffic(k, Op.STORE), flops(place(k.sink)),
-                  loops=nested(k.block), source=k.text, seconds=t) for k, t in zip(kernels, seconds)]
+                  loops=nest_line(k.block), source=k.text, seconds=t) for k, t in zip(kernels, seconds)]
 
 def kernels(device: CompilingDevice, roots: list, upto: str | None = None) -> list[Entry]:
     "The kernels that would compute `roots`, in order; nothing is run."
