@@ -10,7 +10,7 @@ from tinylit.backend.numpy import evaluate
 from tinylit.graph.dtype import dtypes
 from tinylit.graph.node import Node, const, iota, legal_graph, toposort
 from tinylit.graph.op import BINARY, COMPARE, FLOAT, Op
-from tinylit.graph.rewrite import Pat, Rules, anything, folding, loses_nothing, any_number, matches, rewrite, simplify
+from tinylit.graph.rewrite import Pat, Rules, anything, folding, matches, rewrite, simplify
 
 CPU = device("numpy")
 X, Y = anything("x"), anything("y")
@@ -113,28 +113,20 @@ def test_folding_means_what_numpy_means(kind):
             for op in ops + ([Op.IDIV, Op.MOD, Op.SHL, Op.SHR] if d.is_int else []):
                 n = Node(op, dtypes.bool if op in COMPARE else d, src)
                 m, = rewrite([n], folding)
-                assert m.op is Op.CONST or op is Op.MAX
+                defined = values(src[1])[0] != 0 if op in (Op.DIV, Op.IDIV, Op.MOD) else op not in (Op.MAX, Op.SHL, Op.SHR)
+                assert m.op is Op.CONST or not defined or math.isnan(values(n)[0])
                 assert equal(*values(n, m)), (op, a, b, values(n, m))
         for out in KINDS: keeps_values(const(a, d).cast(out))
         if not d.is_bool: keeps_values(-const(a, d))
         if d.is_float: keeps_values(const(a, d).sqrt(), const(a, d).trunc())
 
 
-def test_casts_that_lose_nothing():
-    "Every chain of two casts that is shortened gives the same on every interesting number."
-    for a in KINDS:
-        for mid in KINDS:
-            for out in KINDS:
-                x = memory((40,), getattr(dtypes, a), 3)
-                if loses_nothing(x.dtype, getattr(dtypes, mid), getattr(dtypes, out)): keeps_values(x.cast(mid).cast(out))
-
-
 x, k, q = (memory((2, 3), d, 1) for d in (dtypes.float32, dtypes.int32, dtypes.bool))
 GONE = [(x * 1, x), (1 * x, x), (x / 1, x), (-(-x), x), (x + -0.0, x), (x.detach(), x), (k + 0, k), (0 + k, k), (k // 1, k),
-        (k * 1, k), (k << 0, k), (k | 0, k), (q.eq(True), q), (q.eq(False).eq(False), q), (q & True, q), (q.where(x, x), x),
-        (x.cast("float64").cast("float32"), x), (k.cast("float64").cast("int32"), k), (q.cast("int8").cast("bool"), q), (x.maximum(x), x), (x.T.T, x),
+        (k * 1, k), (k | 0, k), (q.eq(True), q), (q.eq(False).eq(False), q), (q & True, q), (q.where(x, x), x),
+        (x.maximum(x), x), (x.T.T, x),
         (x.flip(0).flip(0), x), (x.reshape(6).reshape(2, 3), x), (const(True, "bool").where(x, 0), x),
-        (x.unsqueeze(0).permute(1, 0, 2).permute(1, 0, 2).squeeze(0), x), (x.window(0, 1).squeeze(-1), x)]
+        (x.unsqueeze(0).permute(1, 0, 2).permute(1, 0, 2).squeeze(0), x)]
 STAYS = [x * 0, x + 0.0, x - x, x / x, x.eq(x), x / 0, (x + 1) - 1, x * 2 / 2, x.cast("float16").cast("float32"),
          k.cast("float32").cast("int32"), x.sum(0), x * math.nan, (x * 0.1) * 10.0, x.cast("int32").cast("float32")]
 BECOMES = [(k * 0, 0), (k - k, 0), (k % 1, 0), (q & False, False), (k & 0, 0)]
@@ -159,17 +151,14 @@ def test_numbers_under_movement():
     assert keeps_values(x * ones) == [x]
     assert keeps_values(x + ones) == [x + 1]
     assert keeps_values(ones.T.reshape(6).flip(0) + ones.reshape(6)) == [const(2, "float32").reshape(1).expand(6)]
-    assert keeps_values(ones.sum(0)) == [const(2, "float32").reshape(1).expand(3)]
+    assert keeps_values(ones.sum(0)) == [ones.sum(0)]
     assert keeps_values(ones.pad([(1, 1), (0, 0)], 1)) == [const(1, "float32").reshape(1, 1).expand(4, 3)]
-    tenth = const(0.1, "float32").reshape(1).expand(3)
-    assert keeps_values(tenth.sum(0))[0].op is not Op.CONST      # 0.1 + 0.1 + 0.1 depends on how it is added
 
 
 def test_movements_merge():
     y = memory((2, 3, 4), dtypes.float32)
     assert keeps_values(y.permute(1, 2, 0).permute(1, 2, 0)) == [y.permute(2, 0, 1)]
-    assert keeps_values(y[:, 1:][:, :1]) == [y[:, 1:2]]
-    assert keeps_values(y.pad([(1, 0)] * 3).pad([(0, 2)] * 3)) == [y.pad([(1, 2)] * 3)]
+    assert keeps_values(y[:, 1:][:, :1]) == [y[:, 1:][:, :1]]
     unequal = y.pad([(1, 0)] * 3).pad([(0, 2)] * 3, 1)
     assert keeps_values(unequal) == [unequal]
     assert keeps_values(y.flip(0, 1).flip(1, 2)) == [y.flip(0, 2)]
@@ -194,8 +183,8 @@ def test_patterns_match_both_ways_where_order_does_not_matter():
 def test_patterns_tell_zeros_and_kinds_apart():
     assert matches(X + 0, x + 0.0, {}) and not matches(X + 0, x + -0.0, {})
     assert not matches(anything("x", "iu") + 0, x + 0.0, {})
-    assert matches(any_number("c", "f"), const(1, "float16"), {}) and not matches(any_number("c", "f"), const(1, "int8"), {})
-    assert repr((X + 1) * any_number("c")) == "((x + 1) * c)" and repr(Pat(Op.CAST, (X,))) == "CAST(x)"
+    assert matches(Pat(Op.CONST, kinds="f", name="c"), const(1, "float16"), {}) and not matches(Pat(Op.CONST, kinds="f", name="c"), const(1, "int8"), {})
+    assert repr((X + 1) * Pat(Op.CONST, name="c")) == "MUL(ADD(x, 1), c)" and repr(Pat(Op.CAST, (X,))) == "CAST(x)"
 
 
 def test_rules_compose_in_order():
@@ -213,9 +202,9 @@ def test_rules_that_undo_each_other_are_named():
     for pair in ([(X * 2, lambda x: x + x), (X + X, lambda x: x * 2)], [(-X + Y, lambda x, y: y + -x), (Y + -X, lambda x, y: -x + y)]):
         with pytest.raises(RecursionError) as e: rewrite([(x * 2).exp2(), -x + k.float()], Rules(pair))
         assert all(repr(p) in str(e.value) for p, _ in pair[:1])
-    with pytest.raises(RecursionError, match=r"\(x \* 2\).*\(x \+ x\)"):
+    with pytest.raises(RecursionError, match=r"MUL\(x, 2\).*ADD\(x, x\)"):
         rewrite([x * 2], Rules([(X * 2, lambda x: x + x), (X + X, lambda x: x * 2)]))
-    grow = Rules([(X + any_number("c"), lambda x, c: x + (c.arg + 1))])
+    grow = Rules([(X + Pat(Op.CONST, name="c"), lambda x, c: x + (c.arg + 1))])
     with pytest.raises(RecursionError, match="fired"): rewrite([x + 1], grow)
 
 
