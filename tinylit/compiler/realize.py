@@ -130,7 +130,7 @@ def canonical(device, roots: list[Node]) -> list[Node]:
     "`roots` over buffers: what was computed is a leaf, what only reshapes is dropped, the rest is simplified."
     order, known = toposort(*roots, stop=device.realized.keys()), {}
     for n in order:
-        if b := device.realized.get(n): known[n] = leaf(b, n.shape)
+        if (b := device.realized.get(n)) and n.op is not Op.CONST: known[n] = leaf(b, n.shape)
     return [whole(r) for r in rewrite(substitute(roots, known), simplify)]
 
 def outputs_of(roots: list[Node]) -> list[Node]:
