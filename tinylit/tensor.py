@@ -103,10 +103,10 @@ class Core:
     @property
     def node(self) -> Node:
         "The graph of the current value; a view follows what it is a view of."
+        if traces: traces[-1].looked_at(self)
         if self.base is not None and self.base.own is not self.seen:
             self.seen = self.own = self.base.own
             for op, arg in self.moves: self.own = self.own.mop(op, arg)
-        if traces: traces[-1].looked_at(self)
         return self.own
     @property
     def shape(self) -> tuple: return self.own.shape
