@@ -1,0 +1,263 @@
+"Kernels: as few as promised, no work repeated for it, in any legal order, in memory that is never shared by two at once."
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from tinylit import Tensor, nn, optim
+from tinylit.backend.device import Buffer, Unavailable, device as find_device
+from tinylit.cli import CNN
+from tinylit.compiler.fuse import fuse
+from tinylit.compiler.place import place
+from tinylit.compiler.realize import ALIGN, Schedule, Unit, canonical, key_of, lifetimes, outputs_of, plan, schedule_of
+from tinylit.graph.node import toposort, workspace
+from tinylit.graph.op import ELEMENTWISE, Op
+from tinylit.ledger import UNPAID, flops, wanted_by
+from tinylit.tensor import realize
+
+try: C = find_device("c")
+except Unavailable as e: pytest.skip(str(e), allow_module_level=True)
+
+
+def filled(*shape, learns=False):
+    "A tensor of numbers that exist."
+    x = Tensor(np.random.default_rng(len(shape)).standard_normal(shape).astype("f"), device="c")
+    return x.requires_grad_(learns)
+
+
+def kernels_of(*tensors): return C.kernels([t.node for t in tensors])
+
+
+# --- how many kernels ---
+
+def rows(f):
+    "Forward, then forward and backward, of a function of rows."
+    x, g = filled(4096, 1024, learns=True), filled(4096, 1024)
+    y = f(x)
+    forward = [y]
+    y.backward(g)
+    return forward, [y, x.grad]
+
+
+def normalized():
+    x, g, scale, shift = (filled(*s, learns=True) for s in ((4096, 1024), (4096, 1024), (1024,), (1024,)))
+    y = x.layer_norm() * scale + shift
+    forward = [y]
+    y.backward(g)
+    return forward, [y, x.grad, scale.grad, shift.grad]
+
+
+def classified():
+    x, target = filled(128, 10, learns=True), Tensor(np.arange(128) % 10, device="c").cast("int32").realize()
+    loss = x.cross_entropy(target)
+    loss.backward()
+    return [loss, x.grad]
+
+
+def adam():
+    shapes = (64, 32), (64,), (32, 64), (32,), (10, 32), (10,), (8, 1, 3, 3), (8,), (16, 8, 3, 3), (16,)
+    weights = [filled(*s, learns=True) for s in shapes]
+    optimizer = optim.Adam(weights, lr=0.01)
+    for w in weights: w.grad = filled(*w.shape)
+    return wanted_by(optimizer.step)
+
+
+def convolved():
+    x, w = filled(8, 16, 32, 32, learns=True), filled(32, 16, 3, 3, learns=True)
+    x.conv2d(w, padding=1).backward(filled(8, 32, 32, 32))
+    return [x.grad]
+
+
+def pooled():
+    x = filled(8, 16, 32, 32, learns=True)
+    y = x.max_pool2d(3, 2, 1)
+    y.backward(filled(8, 16, 16, 16))
+    return [y, x.grad]
+
+
+def square(): return filled(1024, 1024), filled(1024, 1024)
+
+
+COUNTS = {
+    "a sum of rows":              (1, lambda: [(square()[0] + square()[1]).sum(1)]),
+    "a layer":                    (1, lambda: [(filled(256, 256) @ filled(256, 256) + filled(256)).relu()]),
+    "softmax":                    (1, lambda: rows(lambda x: x.softmax(1))[0]),
+    "softmax and its gradient":   (1, lambda: rows(lambda x: x.softmax(1))[1]),
+    "layer norm":                 (1, lambda: normalized()[0]),
+    "layer norm and gradients":   (2, lambda: normalized()[1]),
+    "cross entropy and gradient": (4, classified),
+    "Adam, ten parameters":       (11, adam),
+    "the gradient of an image":   (1, convolved),
+    "max-pool and its gradient":  (3, pooled),
+    "a product and its mirror":   (1, lambda: [(lambda t: t + t.T)(square()[0] * square()[1])]),
+    "a contraction, mirrored":    (2, lambda: [(lambda s: s + s.T)(square()[0] @ square()[1])]),
+    "columns":                    (2, lambda: [square()[0].softmax(0)]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_kernels(name):
+    most, make = COUNTS[name]
+    assert len(kernels_of(*make())) <= most
+
+
+def test_the_gradient_of_an_image_is_one_contraction_without_divisions():
+    kernel, = kernels_of(*convolved())
+    assert "/" not in kernel.source and "%" not in kernel.source
+
+
+# --- no work repeated ---
+
+class Block:
+    "Two convolutions and a way past them."
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        self.first = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norms = nn.BatchNorm(outputs), nn.BatchNorm(outputs)
+        self.past = ()
+        if stride > 1: self.past = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm(outputs)
+    def __call__(self, x):
+        y = self.norms[1](self.second(self.norms[0](self.first(x)).relu()))
+        for layer in self.past: x = layer(x)
+        return (x + y).relu()
+
+
+class ResNet18:
+    def __init__(self):
+        self.stem, self.norm = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.BatchNorm(64)
+        widths = [(64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)]
+        self.blocks = [b for i, o, s in widths for b in (Block(i, o, s), Block(o, o, 1))]
+        self.head = nn.Linear(512, 1000)
+    def __call__(self, x):
+        x = self.norm(self.stem(x)).relu().max_pool2d(3, 2, 1)
+        for block in self.blocks: x = block(x)
+        return self.head(x.mean((2, 3)))
+
+
+def asked(roots) -> int:
+    "Float operations of a graph: one for each element, for a reduction one for each term."
+    work = [n for n in toposort(*roots) if n.dtype.is_float]
+    terms = sum(n.src[-1].numel for n in work if n.op in (Op.REDUCE, Op.FOLD, Op.SCATTER))
+    return terms + sum(n.numel for n in work if n.op in ELEMENTWISE - UNPAID)
+
+
+def executed_share(tensors) -> float:
+    "Float operations that the placed loops execute, for each one that the graph asks for."
+    roots = outputs_of(canonical(C, [t.node for t in tensors]))
+    with workspace():
+        kernels, _ = fuse(roots, C.limits)
+        return sum(flops(place(k.sink)) for k in kernels) / asked(roots)
+
+
+@pytest.mark.parametrize("make", [lambda w: optim.SGD(w, lr=0.1), optim.Adam], ids=["SGD", "Adam"])
+@pytest.mark.parametrize("batch", [32, 128])
+def test_a_training_step_repeats_little(make, batch):
+    net = CNN(8)
+    optimizer = make(nn.parameters(net))
+    x, y = filled(batch, 1, 8, 8), Tensor(np.arange(batch) % 10, device="c").cast("int32").realize()
+    realize(*nn.parameters(net))
+    def step():
+        loss = net(x).cross_entropy(y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    assert executed_share(wanted_by(step)) <= 1.3
+
+
+@pytest.mark.parametrize("size", [64, 224])
+@pytest.mark.parametrize("training", [True, False])
+def test_resnet_repeats_little(size, training):
+    net = ResNet18()
+    nn.train(net, training)
+    realize(*nn.state_dict(net).values())
+    assert executed_share([net(filled(1, 3, size, size))]) <= 1.3
+
+
+# --- any legal order, the same numbers ---
+
+def written_by(k) -> set: return {k.buffers[s.arg[0]] for s in k.sink.src}
+
+
+def legal(kernels) -> bool:
+    "Whether nothing is written after a kernel that only reads it."
+    return not any(written_by(later) & set(k.buffers) - written_by(k) for i, k in enumerate(kernels) for later in kernels[i + 1:])
+
+
+def several():
+    "A graph of several kernels, some of which do not wait for each other."
+    a, b = filled(33, 17), filled(17, 33)
+    s, t = a @ b, (b @ a).softmax(0)
+    return [s + s.T, t.sum(1), (s.exp2() @ a).max(0), (t @ t).cat(t * 2)]
+
+
+def run_in_order(choose) -> list[bytes]:
+    "The results of `several`, its kernels in the order in which `choose` takes them from those that are ready."
+    roots = canonical(C, [t.node for t in TENSORS])
+    _, buffers, _ = key_of(roots)
+    with workspace():
+        left, order = fuse(outputs_of(roots), C.limits)[0], []
+        while left:
+            ready = [k for i, k in enumerate(left) if not any(set(k.buffers) & written_by(o) for o in left[:i])]
+            order.append(choose(ready))
+            left = [k for k in left if k is not order[-1]]
+        schedule = Schedule(order, buffers, [], outputs_of(roots), {}, Unit(C.limits, None))
+    made = [Buffer(n, d, C) for n, d in schedule.outputs]
+    schedule.run(C, buffers, [], made)
+    return [bytes(b.data()) for b in made]
+
+
+TENSORS = several()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False))
+def test_any_legal_order_gives_the_same_numbers(random):
+    assert run_in_order(random.choice) == run_in_order(lambda ready: ready[0])
+
+
+def test_several_kernels_in_a_legal_order():
+    with workspace():
+        kernels, _ = fuse(outputs_of(canonical(C, [t.node for t in several()])), C.limits)
+        assert len(kernels) > 4 and legal(kernels)
+
+
+# --- memory ---
+
+LIVES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12), st.integers(0, 6)), max_size=24)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LIVES)
+def test_two_values_that_live_at_once_do_not_overlap(drawn):
+    lives = {i: (n * ALIGN, first, first + length) for i, (n, first, length) in enumerate(drawn)}
+    offsets, end = plan(lives)
+    assert offsets.keys() == lives.keys()
+    for i, (n, first, last) in lives.items():
+        assert 0 <= offsets[i] <= offsets[i] + n <= end and offsets[i] % ALIGN == 0
+        for j, (m, start, stop) in lives.items():
+            together = i != j and first <= stop and start <= last
+            assert not together or offsets[i] + n <= offsets[j] or offsets[j] + m <= offsets[i]
+    busiest = max((sum(n for n, first, last in lives.values() if first <= t <= last) for t in range(20)), default=0)
+    assert busiest <= end <= sum(n for n, _, _ in lives.values())
+
+
+def test_a_value_lives_from_its_first_kernel_to_its_last():
+    with workspace():
+        kernels, _ = fuse(outputs_of(canonical(C, [t.node for t in several()])), C.limits)
+        buffers = {b for k in kernels for b in k.buffers if isinstance(b, Buffer)}
+        for value, (nbytes, first, last) in lifetimes(kernels, buffers).items():
+            touching = [i for i, k in enumerate(kernels) if value in k.buffers]
+            assert (first, last) == (touching[0], touching[-1]) and value in written_by(kernels[first])
+            assert nbytes % ALIGN == 0 and 0 <= nbytes - value.numel * value.dtype.itemsize < ALIGN
+
+
+def test_equal_graphs_share_a_schedule():
+    def made(n): return schedule_of(C, canonical(C, [(filled(n, 8) @ filled(8, n)).exp2().node]))[0]
+    assert made(24) is made(24) and made(24) is not made(25)
+
+
+def test_a_chain_needs_two_slots():
+    "Each value of a chain dies when the next one exists."
+    x = filled(64, 64)
+    for _ in range(6): x = x @ x.T
+    schedule, _, _ = schedule_of(C, canonical(C, [x.node]))
+    assert schedule.arena == 2 * 64 * 64 * 4
