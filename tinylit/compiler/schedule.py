@@ -220,6 +220,7 @@ def mergeable(root: Node) -> tuple | None:
     fixed = {r for f in seen for r in ranges(f)}
     pairs = [pair for n in order for pair in zip(closes(n), closes(n)[1:])]
     for a, b in dict.fromkeys(pairs):
+        if {a.arg[2], b.arg[2]} != {"LOOP"}: continue
         if {a, b} & fixed or closers(root, a) != closers(root, b): continue
         walked = (coefficient(f, a) == size(b) * coefficient(f, b) for f in forms)
         if all(walked): return a, b
