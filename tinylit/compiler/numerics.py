@@ -64,7 +64,7 @@ def exp2_series(x: Node) -> Node:
 # %% ../../nbs/30_numerics.ipynb #c441c757
 ROOT_HALF = 0x3F3504F3        # the bits of sqrt(1/2)
 LOW, HIGH = 0.5**0.5 - 1, 2**0.5 - 1
-LOG2 = interpolate(lambda f: math.log2(1 + f) / f - 1, 9, LOW, HIGH)
+LOG2 = interpolate(lambda f: math.log2(1 + f) / f - 1, 10, LOW, HIGH)
 
 def log2_series(x: Node) -> Node:
     "log2(x) = e + log2(m) with sqrt(1/2) <= m < sqrt(2); near 1, e is 0 and nothing cancels."
