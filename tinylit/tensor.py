@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NESTS', 'unique', 'leaves', 'pending', 'traces', 'REDUCES', 'methods', 'nested_shape', 'unnest', 'nest', 'from_data',
            'from_array', 'device_of', 'fresh', 'Core', 'Apply', 'operand', 'Casts', 'realize', 'needed', 'compute',
-           'settle', 'Read', 'Look', 'Create', 'Noise', 'Index', 'index_of', 'flat_index', 'Lookup', 'Join', 'several',
-           'Autograd', 'Assign', 'value_for', 'put_back', 'Python', 'method', 'Tensor']
+           'settle', 'Read', 'Look', 'Index', 'index_of', 'flat_index', 'Lookup', 'Join', 'several', 'Autograd',
+           'Assign', 'value_for', 'put_back', 'Python', 'method', 'Tensor']
 
 # %% ../nbs/13_tensor.ipynb #5d1dee2b
 import itertools
@@ -17,14 +17,14 @@ from weakref import WeakValueDictionary, ref
 from .graph.op import Op
 from .graph.draw import draw
 from .graph.maths import Maths
-from .graph.movement import Movement, axis_of, flat, full_key
+from .graph.movement import Movement, axis_of, full_key
 from .graph.reduce import Reduce
 from .ops.functions import Functions
 from .graph.dtype import dtype_of, dtypes, promote
 from .graph.node import Node, alu, difference, iota, kind_of, toposort
 from .backend.device import Buffer, Device, buffer_of, device, leaf, pack, unpack
 from .grad import full, grad, vjp
-from .random import integers, manual_seed, normal, uniform
+from .ops.creation import Creation
 
 # %% ../nbs/13_tensor.ipynb #87ca4a81
 NESTS = (list, tuple, range)
@@ -225,6 +225,14 @@ class Read:
         import numpy as np
         if self.dtype is dtypes.bfloat16: return self.float().numpy()
         return np.frombuffer(self.data(), self.dtype.name).reshape(self.shape).copy()
+    @classmethod
+    def frombuffer(cls, data, dtype, shape=None, device=None, requires_grad=False):
+        "The numbers of `dtype` whose bytes `data` holds (copied); flat, unless a `shape` is given."
+        d, data = dtype_of(dtype), memoryview(data).cast("B")
+        n, rest = divmod(len(data), d.itemsize)
+        if rest: raise ValueError(f"{len(data)} bytes are not a whole number of {d.itemsize} ({d})")
+        x = leaf(Buffer(n, d, device_of(device), data), (n,))
+        return cls(x if shape is None else x.reshape(tuple(shape)), None, device, requires_grad)
     def to(self, device):
         "The same value on another device."
         if (d := device_of(device)) is self.device: return self
@@ -244,62 +252,6 @@ class Look:
     def __repr__(self):
         state = "" if self.buffer else ", not computed yet"
         return f"<Tensor {self.shape} {self.dtype} on {self.device.name}{state}>"
-
-# %% ../nbs/13_tensor.ipynb #21499227
-class Create:
-    "Tensors from a shape. `**kw`: `dtype`, `device`, `requires_grad`."
-    __slots__ = ()
-    @classmethod
-    def full(cls, shape, value, dtype=None, **kw):
-        "`value` everywhere in `shape`."
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        return cls(full(shape, value, dtype_of(dtype or kind_of(value))), **kw)
-    @classmethod
-    def zeros(cls, *shape, dtype=dtypes.float32, **kw): return cls.full(flat(shape), 0, dtype, **kw)
-    @classmethod
-    def ones(cls, *shape, dtype=dtypes.float32, **kw): return cls.full(flat(shape), 1, dtype, **kw)
-    def zeros_like(self): return self.zeros(self.shape, dtype=self.dtype, device=self.device)
-    def ones_like(self): return self.ones(self.shape, dtype=self.dtype, device=self.device)
-    @classmethod
-    def eye(cls, n: int, dtype=dtypes.float32, **kw):
-        "The identity matrix of size `n`."
-        return cls(iota(n).reshape(n, 1).eq(iota(n)), dtype, **kw)
-    @classmethod
-    def arange(cls, start, stop=None, step=1, dtype=None, **kw):
-        "start, start + step, ... before `stop`; one argument counts from 0."
-        if stop is None: start, stop = 0, start
-        count = iota(max(0, math.ceil((stop - start) / step)))
-        return cls((count if step == 1 else count * step) + start, dtype, **kw)
-    @classmethod
-    def frombuffer(cls, data, dtype, shape=None, device=None, requires_grad=False):
-        "The numbers of `dtype` whose bytes `data` holds (copied); flat, unless a `shape` is given."
-        d, dev, data = dtype_of(dtype), device_of(device), memoryview(data).cast("B")
-        n, rest = divmod(len(data), d.itemsize)
-        if rest: raise ValueError(f"{len(data)} bytes are not a whole number of {d.itemsize} ({d})")
-        shape = (n,) if shape is None else tuple(shape)
-        return cls(leaf(Buffer(n, d, dev, data), (n,)).reshape(shape), None, dev, requires_grad)
-
-# %% ../nbs/13_tensor.ipynb #6583b584
-class Noise:
-    "Tensors of random numbers; drawing makes none, it only reserves a stretch of the stream."
-    __slots__ = ()
-    manual_seed = staticmethod(manual_seed)
-    @classmethod
-    def rand(cls, *shape, dtype=dtypes.float32, **kw):
-        "Uniform in [0, 1)."
-        return cls(uniform(flat(shape), dtype_of(dtype)), **kw)
-    @classmethod
-    def randn(cls, *shape, dtype=dtypes.float32, **kw):
-        "Normal, with mean 0 and variance 1."
-        return cls(normal(flat(shape), dtype_of(dtype)), **kw)
-    @classmethod
-    def uniform(cls, *shape, low=0.0, high=1.0, dtype=dtypes.float32, **kw):
-        "Uniform in [low, high)."
-        return cls(uniform(flat(shape), dtype_of(dtype)) * (high - low) + low, **kw)
-    @classmethod
-    def randint(cls, *shape, low=0, high=10, dtype=dtypes.int32, **kw):
-        "Uniform among low, ..., high - 1."
-        return cls(integers(flat(shape), low, high, dtype_of(dtype)), **kw)
 
 # %% ../nbs/13_tensor.ipynb #d38fcb1f
 class Index:
@@ -512,7 +464,7 @@ def method(f: Callable) -> Callable:
     return f
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
-class Tensor(Core, Apply, Casts, Create, Noise, Index, Lookup, Join,
+class Tensor(Core, Apply, Casts, Creation, Index, Lookup, Join,
              Autograd, Assign, Read, Look, Python, Maths, Movement, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "moves", "device", "grad", "tracked", "__weakref__")
