@@ -47,6 +47,7 @@ from .graph.op import ELEMENTWISE
 from .graph.op import LEAF
 from .graph.op import MOVEMENT
 from .graph.op import family
+from .jit import jit
 from .jit import tensors_in
 from .nn.optim import SGD
 from .random import manual_seed
