@@ -197,7 +197,7 @@ def test_a_target_fixes_what_the_schedule_counts_on():
 def test_a_target_fixes_the_source(cache):
     text = """
 from tinylit.backend import c
-if MACROS: c.Compiler.__init__ = lambda self, command: setattr(self, "macros", MACROS)
+if MACROS: c.Compiler.__init__ = lambda self, command: self.__dict__.update(command=command, macros=MACROS)
 from tinylit import Tensor
 x = Tensor.ones(64, 64, device='c').contiguous()
 print((x @ x).softmax(-1).source())

@@ -113,7 +113,7 @@ def unit_text(kernels: dict[str, str], needed: dict, calls: list[str]) -> str:
 
 # %% ../../nbs/25_c.ipynb #ac4c832e
 FLAGS = ("-O2", "-march=native", "-fwrapv", "-fno-math-errno", "-fno-trapping-math",
-         "-ffp-contract=fast", "-fno-stack-protector", "-w", "-shared", "-fPIC")
+         "-ffp-contract=fast", "-fno-stack-protector", "-w", "-shared", "-fPIC", "-pthread")
 
 def digest(*parts: bytes) -> str: return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -126,28 +126,26 @@ def intact(path: Path) -> bool:
 class Compiler:
     "Text in, path of a shared library out; the same text is compiled once, whoever asks."
     def __init__(self, command: list[str]):
-        self.command, self.flags = command, FLAGS
+        self.command = command
         self.macros = self.call("-march=native", "-dM", "-E", "-x", "c", os.devnull).stdout
-        if "__AVX512F__" in self.macros and "__clang__" not in self.macros:
-            self.flags += ("-mprefer-vector-width=512",)
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run([*self.command, *arguments], capture_output=True, text=True)
 
-    def compile(self, source: str, extra: tuple = ()) -> Path:
+    def compile(self, source: str) -> Path:
         "The library built from `source`, from the cache if an intact one is there."
-        words = (source, self.macros, *self.command, *self.flags, *extra)
+        words = (source, self.macros, *self.command, *FLAGS)
         path = cache_folder() / f"{digest(*map(str.encode, words))[:32]}.so"
-        if not intact(path): self.build(source, extra, path)
+        if not intact(path): self.build(source, path)
         return path
 
-    def build(self, source: str, extra: tuple, path: Path):
+    def build(self, source: str, path: Path):
         "Compiles in a folder of its own, then moves the result: others see all of it or nothing."
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             text, built, check = (Path(folder, name) for name in ("kernels.c", "so", "sum"))
             text.write_text(source, "utf-8")
-            done = self.call(*self.flags, str(text), "-o", str(built), *extra, "-lm")
+            done = self.call(*FLAGS, str(text), "-o", str(built), "-lm")
             if done.returncode: raise CompileError(source, done.stderr)
             check.write_text(digest(built.read_bytes()))
             os.replace(check, path.with_suffix(".sum"))
@@ -206,14 +204,14 @@ class C(CompilingDevice):
         self.compiler, self.units = Compiler(find_compiler()), {}
         self.limits = limits_of(self.compiler.macros, target("c"))
 
-    def library(self, source: str, extra: tuple = ()) -> ctypes.CDLL:
+    def library(self, source: str) -> ctypes.CDLL:
         "`source` compiled and loaded into this process."
-        return ctypes.CDLL(str(self.compiler.compile(source, extra)))
+        return ctypes.CDLL(str(self.compiler.compile(source)))
 
     @cached_property
     def crew(self) -> Callable:
         "Runs a unit on all threads. A forked child has none: it starts its own at first use."
-        pool = self.library(POOL, ("-pthread",))
+        pool = self.library(POOL)
         if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=pool.reset)
         pool.launch.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 3
         return pool.launch

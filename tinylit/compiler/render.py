@@ -29,9 +29,7 @@ SUFFIX = {"float16": "f16", "float32": "f", "uint32": "u", "uint64": "ull", "int
 
 def short(d: DType) -> str:
     "The name of `d` in generated code: f32, f32x8."
-    name = d.name
-    for long, letter in {"float": "f", "uint": "u", "int": "i", "bool": "b"}.items():
-        name = name.replace(long, letter)
+    name = "bf16" if d.name == "bfloat16" else f"{d.kind}{d.bits}"
     return name if d.lanes == 1 else f"{name}x{d.lanes}"
 
 def memory_type(d: DType) -> str:
