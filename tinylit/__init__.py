@@ -15,6 +15,7 @@ from .grad import grad
 from .graph.dtype import dtypes
 from .ledger import ledger
 from .nn import optim
+from .ops.lookup import lookup
 from .random import manual_seed
 from .tensor import Tensor
 

@@ -152,7 +152,7 @@ def full_key(key, shape: tuple) -> list:
 def checked(k, n: int, shape: tuple):
     "One index of an axis of size `n`; a slice, or what only a tensor understands, stays as it is."
     if isinstance(k, slice) or not hasattr(k, "__index__"): return k
-    if isinstance(k, bool): raise IndexError(f"index {k} of {shape}: a truth value is no position")
+    if isinstance(k, bool): raise IndexError(f"index {k} of {shape}: a truth value, not integers")
     if not -n <= (k := operator.index(k)) < n:
         raise IndexError(f"index {k} is out of range for an axis of size {n} in {shape}")
     return k % n
