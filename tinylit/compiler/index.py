@@ -87,6 +87,7 @@ def windowed(n: Node, idx) -> tuple:
     place = linear([(idx[axis], stride), (idx[-1], dilation)])
     return put(idx[:-1], axis, place)
 
+# %% ../../nbs/22_index.ipynb #46387453
 source_index: dict[Op, Callable] = {      # op -> the index at which it reads its source
     Op.RESHAPE: reshaped,
     Op.PERMUTE: lambda n, idx: [f for _, f in sorted(zip(n.arg, idx))],
@@ -97,6 +98,7 @@ source_index: dict[Op, Callable] = {      # op -> the index at which it reads it
     Op.DETACH:  lambda n, idx: idx,
     Op.CONTIGUOUS: lambda n, idx: idx}
 
+# %% ../../nbs/22_index.ipynb #1eeae2de
 def at_move(k, n, idx, gate):
     "The element of the source at another index."
     idx = source_index[n.op](n, idx)
@@ -114,6 +116,7 @@ def both(a: Gate, b: Gate) -> Gate:
     if a is None or b is None or a is b: return a if b is None else b
     return test(Op.AND, a, b)
 
+# %% ../../nbs/22_index.ipynb #7c871f7b
 def inside(f: Node, n: int) -> Gate:
     "The condition 0 <= f < n, as far as the bounds of `f` leave it open."
     low, high = bounds(f)
@@ -139,6 +142,7 @@ def gate_of(n: Node) -> Gate:
     if n.op is Op.WHERE: return n.src[0]
     return n.src[1] if n.op is Op.LOAD and n.arg[1] else None
 
+# %% ../../nbs/22_index.ipynb #c40a1b5a
 ADDITIVE = {Op.ADD, Op.MUL, Op.NEG, Op.CAST, Op.WHERE, Op.REDUCE}     # of zeros: zero
 
 def vanishes(n: Node, gate: Node) -> bool:
@@ -265,6 +269,7 @@ def ask(k: Frame, n: Node, idx: tuple, gate: Gate) -> Generator:
     k.memo[key] = value
     return value
 
+# %% ../../nbs/22_index.ipynb #ed32e482
 def at(k: Frame, x: Node, idx: tuple, gate: Gate = None) -> Node:
     "One element of `x` at a symbolic index; whoever asks waits on a stack of ours."
     waiting, answer = [ask(k, x, idx, gate)], None
