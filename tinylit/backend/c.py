@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['helpers', 'lane_helpers', 'BARRIER', 'FLAGS', 'POOL', 'WIDTHS', 'CompileError', 'find_compiler', 'facts', 'function',
            'scalar_helper', 'helper_texts', 'kernel_text', 'unit_text', 'digest', 'intact', 'Compiler', 'limits_of',
-           'C']
+           'Compiled', 'C']
 
 # %% ../../nbs/25_c.ipynb #08d67d59
 import ctypes
@@ -56,6 +56,7 @@ helpers: dict[str, tuple] = {   # helper -> its arguments, its body; in braces, 
     "clamp": (("x", "lo", "hi"), "return x < lo ? lo : x > hi ? hi : x;"),
 }
 
+# %% ../../nbs/25_c.ipynb #5e530d7a
 def facts(to: DType, of: DType) -> dict:
     "What the body of a helper may depend on."
     low, high = bounds_of(to)
@@ -77,6 +78,7 @@ def scalar_helper(name: str, kind: str, to: DType, of: DType) -> str:
 
 lane_helpers: dict[str, Callable] = {}   # for several lanes: filled where lanes are introduced
 
+# %% ../../nbs/25_c.ipynb #5b34d6b4
 def helper_texts(needed: dict) -> list[str]:
     "The text of every helper in `needed` and of those that they use, each after what it uses."
     out = {}
@@ -194,16 +196,9 @@ def limits_of(macros: str, given: dict[str, int]) -> dict[str, int]:
     return {"lanes": lanes, "registers": registers, "threads": cpus or 1,
             "buffers": 64, "nodes": 512, "cache": 1 << 19} | given
 
-# %% ../../nbs/25_c.ipynb #003d701f
-@register
-class C(CompilingDevice):
-    "Kernels in C, compiled for this processor, run by a pool of threads."
-    name = "c"
-    def __init__(self):
-        super().__init__()
-        self.compiler, self.units = Compiler(find_compiler()), {}
-        self.limits = limits_of(self.compiler.macros, target("c"))
-
+# %% ../../nbs/25_c.ipynb #b22ddd71
+class Compiled(CompilingDevice):
+    "A device that loads units into this process and runs them on a crew of threads."
     def library(self, source: str) -> ctypes.CDLL:
         "`source` compiled and loaded into this process."
         return ctypes.CDLL(str(self.compiler.compile(source)))
@@ -229,6 +224,16 @@ class C(CompilingDevice):
         run, threads = unit
         if threads > 1: self.crew(threads, run, pointers, ints)
         else: run(pointers, ints, 0, 1, None)
+
+# %% ../../nbs/25_c.ipynb #003d701f
+@register
+class C(Compiled):
+    "Kernels in C, compiled for this processor, run by a pool of threads."
+    name = "c"
+    def __init__(self):
+        super().__init__()
+        self.compiler, self.units = Compiler(find_compiler()), {}
+        self.limits = limits_of(self.compiler.macros, target("c"))
 
     def address(self, handle) -> int:
         "The address of a block of memory."

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SPELLED', 'SUFFIX', 'code', 'STATEMENTS', 'lane_code', 'index_code', 'short', 'memory_type', 'literal_text', 'infix',
            'call', 'add_text', 'cast_text', 'load_text', 'start_text', 'step_text', 'sum_text', 'division_text',
-           'clamp_text', 'Names', 'Values', 'CStyle']
+           'clamp_text', 'Names', 'Values', 'Lines', 'CStyle']
 
 # %% ../../nbs/24_render.ipynb #e3662e97
 import math
@@ -68,6 +68,7 @@ def load_text(r, n: Node) -> str:
     text = f"b{n.arg[0]}[{r.index(n.src[0])}]"
     return f"({r.name(n.src[1])} ? {text} : 0)" if n.arg[1] else text
 
+# %% ../../nbs/24_render.ipynb #4031b737
 def start_text(r, n: Node) -> str:
     "The accumulator of a reduction, and what it starts from."
     least, _ = bounds_of(n.dtype)
@@ -176,8 +177,25 @@ class Values(Names):
         narrow = n.dtype.is_int and n.dtype.bits < 32 and n.dtype.lanes == 1
         return f"(({self.ctype(n.dtype)}){text})" if narrow else text
 
-# %% ../../nbs/24_render.ipynb #7f4d8a58
-class CStyle(Values):
+# %% ../../nbs/24_render.ipynb #6545193c
+class Lines(Values):
+    "The lines of a kernel, as they are written."
+    def emit(self, text: str, depth: int = 0): self.lines.append("  " * (depth + 1) + text)
+
+    def loop(self, r: Node) -> str:
+        "The head of a loop; a PARALLEL one takes thread `t`'s share of `T`."
+        n, size, kind = r.arg
+        lo, hi = 0, size
+        if kind == "PARALLEL": lo, hi = (f"part({size}, {t}, T)" for t in ("t", "t + 1"))
+        return f"for (long r{n} = {lo}; r{n} < {hi}; r{n}++) {{"
+
+    def alone(self, s: Node, loops: tuple) -> str:
+        "What keeps all threads but one from writing what no PARALLEL loop shares out."
+        apart = any(r.arg[2] == "PARALLEL" for r in loops)
+        return "if (!t) " if self.crowd and s.op is Op.STORE and not apart else ""
+
+# %% ../../nbs/24_render.ipynb #e45b9c8b
+class CStyle(Lines):
     "Writes a placed kernel as C. Other C-like languages change names, header and helpers."
     def body(self, block: Node, stored: set) -> list[str]:
         "The lines of the kernel; `stored` are the slots that it writes."
@@ -194,8 +212,6 @@ class CStyle(Values):
         self.write(block, ())
         return self.lines
 
-    def emit(self, text: str, depth: int = 0): self.lines.append("  " * (depth + 1) + text)
-
     def write(self, block: Node, loops: tuple):
         "Every statement of `block`; a value used once, in the same loop, is written there."
         for s in block.src:
@@ -208,14 +224,3 @@ class CStyle(Values):
             if self.once.get(s) == loops and len(text) < 100: self.names[s] = text
             elif s.op in STATEMENTS[1:]: self.emit(self.alone(s, loops) + text, len(loops))
             else: self.emit(f"{self.ctype(s.dtype)} {self.named(s, 'v')} = {text};", len(loops))
-
-    def alone(self, s: Node, loops: tuple) -> str:
-        "What keeps all threads but one from writing what no PARALLEL loop shares out."
-        apart = any(r.arg[2] == "PARALLEL" for r in loops)
-        return "if (!t) " if self.crowd and s.op is Op.STORE and not apart else ""
-
-    def loop(self, r: Node) -> str:
-        "The head of a loop; a PARALLEL one takes thread `t`'s share of `T`."
-        n, size, kind = r.arg
-        lo, hi = (f"part({size}, t, T)", f"part({size}, t + 1, T)") if kind == "PARALLEL" else (0, size)
-        return f"for (long r{n} = {lo}; r{n} < {hi}; r{n}++) {{"
