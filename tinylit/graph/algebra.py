@@ -219,8 +219,9 @@ def rebuild(n: Node, new: dict) -> Node:
     src = tuple(new[s] for s in n.src)
     if n.op in renewed and n.arg is not None: return renewed[n.op](n, *src)
     if n.op not in CLOSING: return Node(n.op, n.dtype, src, n.arg)
-    what, loops = n.arg
-    return Node(n.op, n.dtype, src, (what, closed(loops, new)))
+    what, loops = n.arg[0], closed(n.arg[1], new)
+    if n.op is Op.REDUCE and not loops: return src[0]          # over no loop at all it is its operand
+    return Node(n.op, n.dtype, src, (what, loops))
 
 # %% ../../nbs/21_algebra.ipynb #98dada84
 def closed(loops: tuple, new: dict) -> tuple:
