@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['mapped', 'tensors_in', 'unique', 'signature', 'Absent', 'root', 'Trace', 'recording', 'names_in', 'slots', 'kept',
-           'Watch', 'Capture', 'taken', 'Jit', 'jit']
+           'Watch', 'Record', 'the_device', 'Interpreted', 'Scheduled', 'given_up', 'Capture', 'Jit', 'jit']
 
 # %% ../nbs/31_jit.ipynb #2dfc2045
 from collections.abc import Callable
@@ -40,14 +40,15 @@ def unique(tensors) -> list[Tensor]:
 
 # %% ../nbs/31_jit.ipynb #db5ac053
 def signature(x, number: dict):
-    "What must be equal for a capture to serve again: of a tensor its kind and which one, of the rest the value."
+    "What must be equal to serve again: of a tensor its kind and which one, of the rest the value."
     if isinstance(x, Tensor):
         which = number.setdefault(id(x), len(number))
         return which, x.shape, x.dtype, x.device, id(x) in leaves
     if isinstance(x, dict): x = [*x.keys(), *x.values()]
     if isinstance(x, (list, tuple)): return type(x), *(signature(v, number) for v in x)
     if type(x).__hash__ is None:
-        raise TypeError(f"jit: a {type(x).__name__} as an argument may change unseen. Pass a Tensor")
+        name = type(x).__name__
+        raise TypeError(f"jit: a {name} as an argument may change unseen. Pass a Tensor")
     return type(x), repr(x) if isinstance(x, float) else x
 
 # %% ../nbs/31_jit.ipynb #347bd0ec
@@ -65,12 +66,18 @@ def root(t: Tensor) -> Tensor:
 # %% ../nbs/31_jit.ipynb #384b6bc5
 class Trace:
     "Is told what a function does: which tensors it makes, finds and changes."
-    def __init__(self): self.known, self.changed, self.owner, self.before, self.drawn = {}, {}, {}, [], []
+    def __init__(self):
+        self.known, self.changed, self.owner = {}, {}, {}
+        self.before, self.drawn = [], []
     def absent(self, t: Tensor) -> Node:
         "A leaf that stands for whatever `t` will hold."
         b = Absent(t.numel, t.dtype, t.device)
         self.owner[b] = t
         return leaf(b, t.shape)
+    def stand_in(self, t: Tensor) -> Tensor:
+        "What the function is given in the place of its argument `t`."
+        return Tensor(self.absent(t), device=t.device, requires_grad=id(t) in leaves)
+
     def born(self, t): self.known[id(t)] = t             # held, so that no other object gets its id
     def assigned(self, t): self.changed[id(t)] = t
     def realized(self, tensors): "Nothing is computed while a function is captured."
@@ -103,7 +110,7 @@ def names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(names_in, inner))
 
 def slots(x, home: str) -> list[tuple]:
-    "Where `x` keeps other objects: (container, key). Of functions, only those of module `home` are entered."
+    "Where `x` keeps other objects: (container, key); of functions, only those of module `home`."
     if isinstance(x, (Tensor, Capture, ModuleType, type)): return []
     if isinstance(x, dict): return [(x, k) for k in x]
     if isinstance(x, (list, tuple)): return [(x, i) for i in range(len(x))]
@@ -121,7 +128,7 @@ def kept(container, key):
 
 # %% ../nbs/31_jit.ipynb #c858c5d2
 class Watch:
-    "(container, key, value) of all that leads to the tensors `found`, and of flags that are True or False."
+    "(container, key, value) of all that leads to the tensors `found`, and of flags."
     def __init__(self, home: str, found: list):
         self.home, self.found, self.edges, self.seen = home, set(map(id, found)), [], {}
     def visit(self, x) -> bool:
@@ -136,72 +143,65 @@ class Watch:
         return self.seen[id(x)]
     def unchanged(self) -> bool: return all(kept(c, k) is v for c, k, v in self.edges)
 
-# %% ../nbs/31_jit.ipynb #64d79a6f
-class Capture:
-    "One captured run of a function: what it computes, and where each tensor in it comes from."
+# %% ../nbs/31_jit.ipynb #3c04c821
+class Record:
+    "What one run of a function did: what it returned and changed, as graphs over absent memory."
     def __init__(self, f: Callable, args: tuple, kwargs: dict, given: list[Tensor]):
         trace = Trace()
         with recording(trace):
-            inside = {id(t): Tensor(trace.absent(t), device=t.device, requires_grad=id(t) in leaves) for t in given}
+            inside = {id(t): trace.stand_in(t) for t in given}
             now, named = mapped(lambda t: inside[id(t)], (args, kwargs))
             self.result = f(*now, **named)
             self.outputs = unique(tensors_in(self.result))
             changed = list(trace.changed.values())
-            nodes = [t.node for t in self.outputs + changed]
+            self.nodes = [t.node for t in self.outputs + changed]
         self.inputs, self.drawn = list(trace.owner), trace.drawn
         self.found = [t for t, *_ in trace.before]
         place = {id(t): i for i, t in enumerate([*inside.values(), *self.found])}
-        self.changed = {place[id(t)]: k for k, t in enumerate(changed, len(self.outputs)) if id(t) in place}
-        self.watch = Watch(f.__module__, self.found)
-        self.watch.visit((f, args, kwargs))
-        self.compile(nodes)
+        behind = enumerate(changed, len(self.outputs))
+        self.changed = {place[id(t)]: k for k, t in behind if id(t) in place}     # input -> node
+        self.device = the_device([*self.inputs, *self.outputs])
 
-    def compile(self, nodes: list[Node]):
-        "On a device that compiles, the schedule; on others, the graphs themselves."
-        devices = {t.device for t in [*self.inputs, *self.outputs]}
-        if len(devices) > 1: raise ValueError("jit: tensors of one function are on two devices")
-        self.device, self.roots, self.schedule = next(iter(devices), None), nodes, None
-        if not isinstance(self.device, CompilingDevice): return
-        self.roots = canonical(self.device, nodes)
-        read = {r.arg for r in self.roots if r.op is Op.BUFFER}
-        into = {self.roots[k]: b for i, k in self.changed.items() if (b := self.inputs[i]) not in read}
+def the_device(holders: list):
+    "The one device of all `holders`; None if there are none. ValueError for several."
+    devices = {h.device for h in holders}
+    if len(devices) > 1: raise ValueError("jit: tensors of one function are on two devices")
+    return next(iter(devices), None)
+
+# %% ../nbs/31_jit.ipynb #b4f90ac1
+class Interpreted:
+    "A record to be run by a device that has no schedules: its graphs over present memory."
+    def __init__(self, record: Record): self.record = record
+    def __call__(self, owner: dict) -> list[Buffer]:
+        "A Buffer for each node of the record; `owner` says whose memory each input is now."
+        def flat(b): return leaf(b, (b.size,))
+        new = {flat(b): flat(t.buffer) for b, t in owner.items()}
+        nodes = substitute(self.record.nodes, new)
+        return self.record.device.run(nodes) if nodes else []
+
+# %% ../nbs/31_jit.ipynb #dc5e59e5
+class Scheduled:
+    "A record as a schedule: compiled once, run by one call."
+    def __init__(self, record: Record):
+        self.device, self.roots = record.device, canonical(record.device, record.nodes)
+        kept = {n.arg for n in self.roots if n.op is Op.BUFFER}
+        wishes = ((self.roots[k], record.inputs[i]) for i, k in record.changed.items())
+        into = {n: b for n, b in wishes if b not in kept}
         self.schedule, self.leaves, self.variables = schedule_of(self.device, self.roots, into=into)
 
-    def tangled(self, given: list[Tensor]) -> bool:
-        "Whether something that is changed has another name here, or is part of something else."
-        owners = given + self.found
-        roots = [id(root(t)) for t in owners]
-        return any(roots.count(id(owners[i])) != 1 for i in self.changed)
-
-    def run(self, given: list[Tensor]):
-        "The captured work on new arguments: one call."
-        for words, n in self.drawn:
-            for v, word in zip(words, stream.place(n)): v.value = word
-        owners = given + self.found
-        realize(*owners)
-        values = self.compute(dict(zip(self.inputs, owners)))
-        for i, k in self.changed.items():
-            t = owners[i]
-            t.own, t.was, t.tracked = leaf(values[k], t.shape), None, id(t) in leaves
-        new = {id(t): Tensor(leaf(b, t.shape), device=self.device) for t, b in zip(self.outputs, values)}
-        return mapped(lambda t: new[id(t)], self.result)
-
-    def compute(self, owner: dict) -> list[Buffer]:
-        "A Buffer for each root; `owner` says whose memory each input is now."
+    def __call__(self, owner: dict) -> list[Buffer]:
+        "A Buffer for each node of the record; `owner` says whose memory each input is now."
         now = {b: t.buffer for b, t in owner.items()}
-        if self.schedule is None:
-            new = {leaf(b, (b.size,)): leaf(c, (b.size,)) for b, c in now.items()}
-            return self.device.run(substitute(self.roots, new)) if self.roots else []
         inputs = [now.get(b, b) for b in self.leaves]
         made = [Buffer(n, d, self.device) for n, d in self.schedule.outputs]
         for i, j in self.schedule.into.items():
-            made[i] = inputs[j] = taken(owner[self.leaves[j]])
+            made[i] = inputs[j] = given_up(owner[self.leaves[j]])
         self.schedule.run(self.device, inputs, [v.value for v in self.variables], made)
         values = dict(zip(outputs_of(self.roots), made))
-        return [values[r] if r in values else now.get(r.arg, r.arg) for r in self.roots]
+        return [values[n] if n in values else now.get(n.arg, n.arg) for n in self.roots]
 
-# %% ../nbs/31_jit.ipynb #2fbd7598
-def taken(t: Tensor) -> Buffer:
+# %% ../nbs/31_jit.ipynb #b721bbd4
+def given_up(t: Tensor) -> Buffer:
     "The memory of `t`, to be overwritten: its own if nothing else can still read it, else a copy."
     b, shape = t.buffer, t.shape
     names = [n for n in (t.was, ref(leaf(b, (b.size,)))) if n]
@@ -211,14 +211,44 @@ def taken(t: Tensor) -> Buffer:
     finally: t.own = leaf(b, shape)
     return b
 
+# %% ../nbs/31_jit.ipynb #64d79a6f
+class Capture:
+    "A record that can be run again, and what it was that made it true."
+    def __init__(self, f: Callable, args: tuple, kwargs: dict, given: list[Tensor]):
+        self.record = record = Record(f, args, kwargs, given)
+        self.watch = Watch(f.__module__, record.found)
+        self.watch.visit((f, args, kwargs))
+        compiles = isinstance(record.device, CompilingDevice)
+        self.compute = (Scheduled if compiles else Interpreted)(record)
+
+    def tangled(self, given: list[Tensor]) -> bool:
+        "Whether something that is changed has another name here, or is part of something else."
+        owners = given + self.record.found
+        roots = [id(root(t)) for t in owners]
+        return any(roots.count(id(owners[i])) != 1 for i in self.record.changed)
+
+    def run(self, given: list[Tensor]):
+        "The recorded work on new arguments; what was changed changes, what was returned is new."
+        record, owners = self.record, given + self.record.found
+        for words, n in record.drawn:
+            for v, word in zip(words, stream.place(n)): v.value = word
+        realize(*owners)
+        values = self.compute(dict(zip(record.inputs, owners)))
+        for i, k in record.changed.items():
+            t = owners[i]
+            t.own, t.was, t.tracked = leaf(values[k], t.shape), None, id(t) in leaves
+        def result(t, b): return Tensor(leaf(b, t.shape), device=record.device)
+        new = {id(t): result(t, b) for t, b in zip(record.outputs, values)}
+        return mapped(lambda t: new[id(t)], record.result)
+
 # %% ../nbs/31_jit.ipynb #e5a08646
 class Jit:
-    "A function of tensors that is captured at its first call with arguments of a kind, and replayed afterwards."
+    "A function that is captured at its first call with arguments of a kind, then replayed."
     def __init__(self, f: Callable):
         self.f, self.captures = f, {}
         update_wrapper(self, f)
     def __get__(self, instance, owner=None):
-        "As a method: a capture for each object."
+        "As a method: captures for each object."
         if instance is None: return self
         bound = Jit(self.f.__get__(instance, owner))
         instance.__dict__[self.f.__name__] = bound
@@ -235,6 +265,6 @@ class Jit:
         return capture.run(given)
 
 def jit(f: Callable) -> Jit:
-    """Captures what `f` computes and assigns, and replays it by one call while shapes, dtypes and all other
-    arguments stay the same. Values cannot be read inside; what is printed or counted there happens once."""
+    """Captures what `f` computes and assigns, and replays it by one call while shapes, dtypes and
+    other arguments stay the same. Values cannot be read inside; what is printed happens once."""
     return Jit(f)
