@@ -183,6 +183,7 @@ def test_a_loop_that_is_split_ends_as_two():
     new, = replace([total], {long: linear([(lane, 1), (outer, 8)])})
     assert new.arg == (Op.ADD, (outer, lane)) and not ranges(new)
     assert new.src[0].src[0] is linear([(outer, 24), (lane, 3)], 1)
+    assert replace([total], {long: num(5)}) == [Node(Op.LOAD, dtypes.float32, (num(16),), (0, False))]
     assert coefficient(new.src[0].src[0], outer) == 24 and coefficient(num(3), outer) == 0
 
 
