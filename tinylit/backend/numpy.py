@@ -127,53 +127,45 @@ def gather(n: Node, a, idx):
     "The elements of `a` at the positions `idx`."
     return a[places(idx, a.shape, n.arg)]
 
-# %% ../../nbs/10_numpy.ipynb #cbcf4fd2
-REDUCERS = {Op.ADD: "add", Op.MUL: "multiply", Op.MAX: "maximum"}
+# %% ../../nbs/10_numpy.ipynb #d64b235d
+NAMES = {   # op -> the numpy function of the same meaning
+    Op.NEG: "negative", Op.SQRT: "sqrt", Op.EXP2: "exp2", Op.LOG2: "log2", Op.SIN: "sin",
+    Op.TRUNC: "trunc", Op.ADD: "add", Op.MUL: "multiply", Op.DIV: "divide", Op.MAX: "maximum",
+    Op.LT: "less", Op.LE: "less_equal", Op.EQ: "equal", Op.WHERE: "where",
+    Op.AND: "bitwise_and", Op.OR: "bitwise_or", Op.XOR: "bitwise_xor"}
+
+def called(name: str):
+    "The numpy function `name` as a row of the table; looked up when it runs, for numpy may be absent."
+    return lambda n, *arrays: getattr(np, name)(*arrays)
 
 def scatter(n: Node, dst, idx, src):
     "`dst` with each element of `src` added (multiplied, ...) at its position, repeated or not."
     op, axis = n.arg
     out = dst.copy()
-    getattr(np, REDUCERS[op]).at(out, places(idx, dst.shape, axis), src)
+    getattr(np, NAMES[op]).at(out, places(idx, dst.shape, axis), src)
     return out
 
 def reduce(n: Node, a):
     "Many into one; nothing at all gives what changes nothing: 0, 1, or the smallest value."
     op, axes = n.arg
     nothing = {Op.ADD: 0, Op.MUL: 1, Op.MAX: bounds_of(n.dtype)[0]}[op]
-    ufunc = getattr(np, REDUCERS[op])
+    ufunc = getattr(np, NAMES[op])
     return ufunc.reduce(a, axis=axes, keepdims=True, dtype=a.dtype, initial=nothing)
 
 # %% ../../nbs/10_numpy.ipynb #31dad4ac
 meaning = {   # op -> its value, from the node and the values of its sources
+    **{op: called(name) for op, name in NAMES.items()},
     Op.CONST:  lambda n: np.array(n.arg, np_dtype(n.dtype)),
     Op.VAR:    lambda n: np.array(n.arg.value, np_dtype(n.dtype)),
     Op.IOTA:   lambda n: np.arange(n.arg, dtype=np.int32),
     Op.BUFFER: lambda n: load(n.arg),
-    Op.NEG:    lambda n, a: -a,
-    Op.SQRT:   lambda n, a: np.sqrt(a),
-    Op.EXP2:   lambda n, a: np.exp2(a),
-    Op.LOG2:   lambda n, a: np.log2(a),
-    Op.SIN:    lambda n, a: np.sin(a),
-    Op.TRUNC:  lambda n, a: np.trunc(a),
     Op.CAST:   cast,
     Op.BITCAST: bitcast,
     Op.DETACH: lambda n, a: a,
-    Op.ADD:    lambda n, a, b: a + b,
-    Op.MUL:    lambda n, a, b: a * b,
-    Op.DIV:    lambda n, a, b: a / b,
     Op.IDIV:   divide,
     Op.MOD:    remainder,
-    Op.MAX:    lambda n, a, b: np.maximum(a, b),
-    Op.LT:     lambda n, a, b: a < b,
-    Op.LE:     lambda n, a, b: a <= b,
-    Op.EQ:     lambda n, a, b: a == b,
-    Op.AND:    lambda n, a, b: a & b,
-    Op.OR:     lambda n, a, b: a | b,
-    Op.XOR:    lambda n, a, b: a ^ b,
     Op.SHL:    shl,
     Op.SHR:    shr,
-    Op.WHERE:  lambda n, c, a, b: np.where(c, a, b),
     Op.RESHAPE: lambda n, a: a.reshape(n.shape),
     Op.PERMUTE: lambda n, a: a.transpose(n.arg),
     Op.EXPAND: lambda n, a: np.broadcast_to(a, n.shape),
