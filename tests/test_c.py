@@ -12,6 +12,7 @@ import pytest
 from tinylit.backend import c
 from tinylit.backend.device import Unavailable
 from tinylit.backend.device import device as find_device
+from tinylit.compiler import realize
 from tinylit.graph.dtype import TABLE, bounds_of
 from tinylit.tensor import Tensor
 
@@ -26,6 +27,16 @@ ADD = "from tinylit import Tensor; print((Tensor([1., 2., 3.], device='c') + 1).
 def both(f, *columns, dtype):
     "What numpy and C make of the same numbers."
     return [f(*(Tensor(list(v), dtype=dtype, device=name) for v in columns)).tolist() for name in ("numpy", "c")]
+
+
+def all_of(functions: dict, *columns, dtype):
+    "What numpy and C make of the same numbers, many functions at once: name -> (reference, result)."
+    results = []
+    for name in ("numpy", "c"):
+        lazy = [f(*(Tensor(list(v), dtype=dtype, device=name) for v in columns)) for f in functions.values()]
+        Tensor.realize(*lazy)
+        results.append([repr(t.tolist()) for t in lazy])
+    return dict(zip(functions, zip(*results)))
 
 
 def python(text: str, **env) -> subprocess.CompletedProcess:
@@ -97,6 +108,55 @@ def test_what_does_not_fit_wraps(dtype):
     lo, hi = bounds_of(dtype)
     reference, got = both(lambda x: x * 2 + x * x - (-x), [lo, lo + 1, 0, 1, hi // 2, hi - 1, hi], dtype=dtype)
     assert got == reference
+
+
+NUMBERS = [d for d in TABLE.values() if d.name not in ("bool", "float16", "bfloat16")]
+OPERATIONS = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "-x": lambda a, b: -a - -b,
+    "max": lambda a, b: a.maximum(b), "min": lambda a, b: a.minimum(b), "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a.eq(b), "where": lambda a, b: (a < b).where(a * 2, b + 1), "sum": lambda a, b: (a + b).sum(),
+    "largest": lambda a, b: (a * b).max(), "bool": lambda a, b: (a.cast("bool") & (b < a)).cast("int32")}
+BITS = {"&": lambda a, b: a & b, "|": lambda a, b: a | b, "^": lambda a, b: a ^ b}
+
+
+@pytest.fixture(params=["plain loops", "scheduled"])
+def loops(request, monkeypatch):
+    "The compiler with and without the stages that turn loops into vectors."
+    if request.param == "plain loops": monkeypatch.setattr(realize, "stages", {})
+    monkeypatch.setattr(realize, "cache", {})
+
+
+@pytest.mark.parametrize("dtype", NUMBERS, ids=str)
+def test_every_operation_on_every_dtype(dtype, loops):
+    lo, hi = bounds_of(dtype) if dtype.is_int else (-1e30, 1e30)
+    odd = [v for v in (lo, lo / 2, -7, -3, -1, 0, 1, 2, 3, 7, hi // 2, hi) if lo <= v <= hi]
+    odd = [int(v) for v in odd] if dtype.is_int else [*map(float, odd), 0.5, float("inf"), float("-inf"), float("nan"), -0.0]
+    pairs = list(zip(*((a, b) for a in odd for b in odd)))
+    operations = OPERATIONS | (BITS if dtype.is_int else {})
+    for name, (reference, got) in all_of(operations, *pairs, dtype=dtype).items(): assert got == reference, name
+
+
+@pytest.mark.parametrize("source", NUMBERS, ids=str)
+def test_every_cast(source, loops):
+    lo, hi = bounds_of(source) if source.is_int else (-1e30, 1e30)
+    odd = [v for v in (lo, -300, -129, -3, -1, 0, 1, 2, 3, 127, 128, 255, 256, 70000, hi) if lo <= v <= hi]
+    casts = {to.name: lambda x, to=to: x.cast(to) for to in NUMBERS}
+    for name, (reference, got) in all_of(casts, list(map(int if source.is_int else float, odd)), dtype=source).items():
+        assert got == reference, name
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e-45, 3.4e38, float("inf"), float("-inf"), float("nan"), 0.1, -1.5])
+def test_numbers_in_the_source(value, loops):
+    "Each is written into the text of the kernel, and comes back bit for bit."
+    for dtype in ("float32", "float64"):
+        reference, got = both(lambda x: (x < 5).where(value, x), [1.0, 2.0, 3.0], dtype=dtype)
+        assert repr(got) == repr(reference)
+
+
+def test_whole_numbers_in_the_source(loops):
+    for dtype in INTEGERS:
+        ends = {v: lambda x, v=v: (x < 5).where(v, x) for v in bounds_of(dtype)}
+        for v, (reference, got) in all_of(ends, [1, 2, 3], dtype=dtype).items(): assert got == reference == repr([v] * 3)
 
 
 # --- the cache

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['helpers', 'lane_helpers', 'BARRIER', 'FLAGS', 'POOL', 'WIDTHS', 'CompileError', 'find_compiler', 'facts', 'function',
            'scalar_helper', 'helper_texts', 'kernel_text', 'unit_text', 'digest', 'intact', 'Compiler', 'limits_of',
-           'Compiled', 'C']
+           'Loader', 'C']
 
 # %% ../../nbs/25_c.ipynb #08d67d59
 import ctypes
@@ -196,8 +196,8 @@ def limits_of(macros: str, given: dict[str, int]) -> dict[str, int]:
     return {"lanes": lanes, "registers": registers, "threads": cpus or 1,
             "buffers": 64, "nodes": 512, "cache": 1 << 19} | given
 
-# %% ../../nbs/25_c.ipynb #b22ddd71
-class Compiled(CompilingDevice):
+# %% ../../nbs/25_c.ipynb #463ddc0e
+class Loader(CompilingDevice):
     "A device that loads units into this process and runs them on a crew of threads."
     def library(self, source: str) -> ctypes.CDLL:
         "`source` compiled and loaded into this process."
@@ -225,9 +225,9 @@ class Compiled(CompilingDevice):
         if threads > 1: self.crew(threads, run, pointers, ints)
         else: run(pointers, ints, 0, 1, None)
 
-# %% ../../nbs/25_c.ipynb #003d701f
+# %% ../../nbs/25_c.ipynb #9a923694
 @register
-class C(Compiled):
+class C(Loader):
     "Kernels in C, compiled for this processor, run by a pool of threads."
     name = "c"
     def __init__(self):
