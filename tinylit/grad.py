@@ -25,10 +25,6 @@ def max_share(g, y, a, b):
     tie = 0 if number else a.eq(b).where(g * 0.5, 0)
     return (b < a).where(g, tie), (a < b).where(g, tie)
 
-def where_share(g, y, c, a, b):
-    "Each half goes to where its value came from; the condition gets nothing."
-    return None, c.where(g, 0), c.where(0, g)
-
 # %% ../nbs/11_grad.ipynb #899fad44
 def reduce_share(g, y, a):
     "Sum: to all. Max: equally among the largest. Product: times the product of the others."
@@ -116,7 +112,7 @@ vjp: dict[Op, Callable] = {    # cotangent g of the output y -> cotangents of th
     Op.MUL:  lambda g, y, a, b: (g * b, g * a),
     Op.DIV:  lambda g, y, a, b: (g / b, -(g / b) * y),
     Op.MAX:     max_share,
-    Op.WHERE:   where_share,
+    Op.WHERE:   lambda g, y, c, a, b: (None, c.where(g, 0), c.where(0, g)),
     Op.RESHAPE: lambda g, y, a: (g.reshape(a.shape),),
     Op.PERMUTE: lambda g, y, a: (g.permute(inverse(y.arg)),),
     Op.EXPAND:  unexpand,
@@ -160,5 +156,4 @@ def grad(y: Node, wrt: list[Node], g: Node | None = None) -> list[Node]:
     got = {y: full(y.shape, 1, y.dtype) if g is None else g}
     for n in reversed(order):
         if n in got and n.op in vjp: hand_down(n, got, wanted)
-    zeros = lambda w: full(w.shape, 0, w.dtype)
-    return [got[w] if w in got else zeros(w) for w in wrt]
+    return [got[w] if w in got else full(w.shape, 0, w.dtype) for w in wrt]

@@ -123,10 +123,6 @@ def places(idx, shape: tuple, axis: int) -> tuple:
     at[axis] = np.clip(idx, 0, shape[axis] - 1)
     return tuple(at)
 
-def gather(n: Node, a, idx):
-    "The elements of `a` at the positions `idx`."
-    return a[places(idx, a.shape, n.arg)]
-
 # %% ../../nbs/10_numpy.ipynb #d64b235d
 NAMES = {   # op -> the numpy function of the same meaning
     Op.NEG: "negative", Op.SQRT: "sqrt", Op.EXP2: "exp2", Op.LOG2: "log2", Op.SIN: "sin",
@@ -175,7 +171,7 @@ meaning = {   # op -> its value, from the node and the values of its sources
     Op.WINDOW: window,
     Op.FOLD:   fold,
     Op.REDUCE: reduce,
-    Op.GATHER: gather,
+    Op.GATHER: lambda n, a, idx: a[places(idx, a.shape, n.arg)],
     Op.SCATTER: scatter,
     Op.CAT:    lambda n, *parts: np.concatenate(parts, n.arg),
     Op.CONTIGUOUS: lambda n, a: a,
@@ -214,7 +210,5 @@ class Numpy(HostDevice):
         "A Buffer for each node of `roots`."
         order = toposort(*roots, stop=self.realized.keys())
         known = {n: load(b).reshape(n.shape) for n in order if (b := self.realized.get(n))}
-        return [self.store(n, a) for n, a in zip(roots, evaluate(roots, known))]
-    def store(self, n: Node, a) -> Buffer:
-        "A new Buffer with the value `a` of `n`."
-        return Buffer(n.numel, n.dtype, self, to_bytes(np.broadcast_to(a, n.shape), n.dtype))
+        return [Buffer(n.numel, n.dtype, self, to_bytes(np.broadcast_to(a, n.shape), n.dtype))
+                for n, a in zip(roots, evaluate(roots, known))]
