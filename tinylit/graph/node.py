@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FILLED', 'weak', 'tables', 'WHOLE', 'LOGIC', 'objects', 'Conversions', 'Node', 'workspace', 'analysis', 'const',
-           'iota', 'kind_of', 'common_dtype', 'alu', 'difference', 'toposort', 'substitute', 'show', 'parse']
+           'iota', 'alu', 'difference', 'toposort', 'substitute', 'show', 'parse']
 
 # %% ../../nbs/08_node.ipynb #3d30674c
 import ast
@@ -101,7 +101,7 @@ def iota(n: int) -> Node:
     "The numbers 0 to n-1, int32."
     return Node(Op.IOTA, dtypes.int32, (), n)
 
-# %% ../../nbs/08_node.ipynb #e421690f
+# %% ../../nbs/08_node.ipynb #033eaa52
 def kind_of(x) -> DType:
     "The dtype a Python number asks for when nothing else speaks."
     if isinstance(x, bool): return dtypes.bool
