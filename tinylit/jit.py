@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['mapped', 'tensors_in', 'unique', 'signature', 'Absent', 'root', 'Trace', 'recording', 'names_in', 'slots',
-           'stands_at', 'Watch', 'Record', 'the_device', 'Interpreted', 'Scheduled', 'given_up', 'Capture', 'Jit',
-           'jit']
+           'stands_at', 'Watch', 'Record', 'Interpreted', 'Scheduled', 'given_up', 'Capture', 'Jit', 'jit']
 
 # %% ../nbs/31_jit.ipynb #2dfc2045
 from collections.abc import Callable
@@ -161,13 +160,9 @@ class Record:
         place = {id(t): i for i, t in enumerate([*inside.values(), *self.found])}
         behind = enumerate(changed, len(self.outputs))
         self.changed = {place[id(t)]: k for k, t in behind if id(t) in place}     # input -> node
-        self.device = the_device([*self.inputs, *self.outputs])
-
-def the_device(holders: list):
-    "The one device of all `holders`; None if there are none. ValueError for several."
-    devices = {h.device for h in holders}
-    if len(devices) > 1: raise ValueError("jit: tensors of one function are on two devices")
-    return next(iter(devices), None)
+        devices = {h.device for h in [*self.inputs, *self.outputs]}
+        if len(devices) > 1: raise ValueError("jit: tensors of one function are on two devices")
+        self.device = next(iter(devices), None)
 
 # %% ../nbs/31_jit.ipynb #b4f90ac1
 class Interpreted:
@@ -175,8 +170,7 @@ class Interpreted:
     def __init__(self, record: Record): self.record = record
     def __call__(self, owner: dict) -> list[Buffer]:
         "A Buffer for each node of the record; `owner` says whose memory each input is now."
-        def flat(b): return leaf(b, (b.size,))
-        new = {flat(b): flat(t.buffer) for b, t in owner.items()}
+        new = {leaf(b, (b.size,)): leaf(t.buffer, (b.size,)) for b, t in owner.items()}
         nodes = substitute(self.record.nodes, new)
         return self.record.device.run(nodes) if nodes else []
 
@@ -252,8 +246,7 @@ class Jit:
     def __get__(self, instance, owner=None):
         "As a method: captures for each object."
         if instance is None: return self
-        bound = Jit(self.f.__get__(instance, owner))
-        instance.__dict__[self.f.__name__] = bound
+        bound = instance.__dict__[self.f.__name__] = Jit(self.f.__get__(instance, owner))
         return bound
 
     def __call__(self, *args, **kwargs):

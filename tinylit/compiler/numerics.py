@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MAGIC', 'MAGIC_BITS', 'EXP2', 'ROOT_HALF', 'LOW', 'HIGH', 'LOG2', 'SIN', 'MAGIC64', 'PI', 'series', 'HALVES',
            'crossing', 'EXACT', 'power_of_two', 'interpolate', 'horner', 'exp2_series', 'log2_series', 'sin_series',
-           'numeric', 'stored', 'unpacked', 'narrow', 'packed', 'rounded', 'cast_half', 'bitcast_half', 'const_half',
-           'load_half', 'store_half', 'touches_halves', 'halved', 'numerics']
+           'numeric', 'stored', 'unpacked', 'narrow', 'packed', 'rounded', 'bitcast_half', 'const_half', 'load_half',
+           'store_half', 'touches_halves', 'halved', 'numerics']
 
 # %% ../../nbs/30_numerics.ipynb #a4dc32ec
 import math
@@ -20,7 +20,7 @@ from .place import is_index
 from .realize import stages
 
 # %% ../../nbs/30_numerics.ipynb #c74ea6a2
-MAGIC, MAGIC_BITS = 1.5 * 2.0**23, 0x4B400000     # a float32 this large has no digits behind the point
+MAGIC, MAGIC_BITS = 1.5 * 2.0**23, 0x4B400000     # so large a float32 has no fraction
 
 def power_of_two(n: Node) -> Node:
     "2.0 ** n for int32 -126 <= n <= 127, by writing the exponent's bits."
@@ -28,7 +28,7 @@ def power_of_two(n: Node) -> Node:
 
 # %% ../../nbs/30_numerics.ipynb #2bc05545
 def interpolate(f: Callable, degree: int, lo: float, hi: float) -> list[float]:
-    "Coefficients of the polynomial that equals `f` at the Chebyshev points of [lo, hi] (Newton's form, multiplied out)."
+    "Coefficients of the polynomial that equals `f` at the Chebyshev points of [lo, hi]."
     n = degree + 1
     angles = [math.pi * (i + 0.5) / n for i in range(n)]
     at = [(lo + hi) / 2 + (hi - lo) / 2 * math.cos(a) for a in angles]
@@ -80,10 +80,10 @@ def log2_series(x: Node) -> Node:
 # %% ../../nbs/30_numerics.ipynb #8c3d2b6c
 SIN = interpolate(lambda s: math.sin(s**0.5) / s**0.5, 6, 0.0, math.pi**2 / 4)
 MAGIC64 = 1.5 * 2.0**52
-PI = (3.141592502593994, 1.5099578831723193e-07, 1.0780605716316238e-14)      # its sum is pi; the first two end after 24 bits
+PI = 3.141592502593994, 1.5099578831723193e-07, 1.0780605716316238e-14   # each but the last 24 bits
 
 def sin_series(x: Node) -> Node:
-    "sin(x) = +-sin(r), r = x - k*pi, |r| <= pi/2, in float64: good to |x| of 2**30, and in [-1, 1] beyond."
+    "sin(x) = +-sin(r), r = x - k*pi, in float64: good to |x| of 2**30, and in [-1, 1] beyond."
     x = x.cast(dtypes.float64)
     shifted = x * (1 / math.pi) + MAGIC64
     k = shifted - MAGIC64
@@ -129,14 +129,10 @@ def packed(x: Node, d: DType) -> Node:
     return x.isnan().where(0x7FC0, upper).cast(dtypes.uint16)
 
 def rounded(x: Node, d: DType) -> Node:
-    "`x`, as float32 if `d` is a half float, without the digits that `d` does not keep."
-    return unpacked(packed(x, d)) if d in HALVES else x
+    "`x` as `d`; as float32, without the digits that `d` does not keep, if `d` is a half float."
+    return unpacked(packed(x, d)) if d in HALVES else x.cast(d)
 
-# %% ../../nbs/30_numerics.ipynb #e5215598
-def cast_half(n: Node, x: Node) -> Node:
-    "A cast from or to a half float, which is a float32 here."
-    return rounded(x, n.dtype) if n.dtype in HALVES else x.cast(n.dtype)
-
+# %% ../../nbs/30_numerics.ipynb #0b05c3e3
 def bitcast_half(n: Node, x: Node) -> Node:
     "The bits of a half float as they stand in memory, or back."
     d = n.src[0].dtype
@@ -157,8 +153,8 @@ def store_half(n: Node, index: Node, x: Node) -> Node:
     return Node(n.op, stored(n.dtype), (index, packed(x, n.dtype)), n.arg)
 
 crossing: dict[Op, Callable] = {     # where half floats come from and go to
-    Op.CONST: const_half, Op.LOAD: load_half, Op.STORE: store_half,
-    Op.CAST: cast_half, Op.BITCAST: bitcast_half}
+    Op.CONST: const_half, Op.LOAD: load_half, Op.STORE: store_half, Op.BITCAST: bitcast_half,
+    Op.CAST: lambda n, x: rounded(x, n.dtype)}
 
 # %% ../../nbs/30_numerics.ipynb #dcc99cef
 EXACT = frozenset({Op.NEG, Op.MAX, Op.WHERE, Op.TRUNC})      # the result is among what came in
