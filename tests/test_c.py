@@ -194,6 +194,12 @@ def test_processes_that_compile_the_same_kernel_at_once(cache):
     assert all(c.intact(p) for p in cache.glob("*.so"))
 
 
+def test_a_cache_that_cannot_be_written_gives_the_way_out(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("TINYLIT_CACHE", str(tmp_path / "file"))
+    with pytest.raises(Unavailable, match="set TINYLIT_CACHE"): C.compiler.compile(HELLO)
+
+
 # --- the compiler
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -138,10 +138,10 @@ class Compiler:
         "The library built from `source`, from the cache if an intact one is there."
         words = (source, self.macros, *self.command, *FLAGS)
         path = cache_folder() / f"{digest(*map(str.encode, words))[:32]}.so"
-        if not intact(path): self.build(source, path)
-        return path
+        try: return path if intact(path) else self.build(source, path)
+        except OSError as e: raise Unavailable(f"{path} cannot be written ({e}); set TINYLIT_CACHE") from e
 
-    def build(self, source: str, path: Path):
+    def build(self, source: str, path: Path) -> Path:
         "Compiles in a folder of its own, then moves the result: others see all of it or nothing."
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -152,6 +152,7 @@ class Compiler:
             check.write_text(digest(built.read_bytes()))
             os.replace(check, path.with_suffix(".sum"))
             os.replace(built, path)
+        return path
 
 # %% ../../nbs/25_c.ipynb #55489f5d
 POOL = """#include <pthread.h>
