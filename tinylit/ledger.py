@@ -165,7 +165,7 @@ def entries_of(schedule: Schedule) -> list[Entry]:
     seconds = timings.get(schedule, [None] * len(kernels))
     with workspace():       # the analyses of a kernel are remembered, not repeated for each path through its graph
         return [Entry(k.name, traffic(k, Op.LOAD), traffic(k, Op.STORE), flops(place(k.sink)),
-                      loops=one_line(k.block), source=k.text, seconds=t) for k, t in zip(kernels, seconds)]
+                      loops=nest_line(k.block), source=k.text, seconds=t) for k, t in zip(kernels, seconds)]
 
 def kernels(device: CompilingDevice, roots: list, upto: str | None = None) -> list[Entry]:
     "The kernels that would compute `roots`, in order; nothing is run."
