@@ -134,6 +134,7 @@ def called(name: str):
     "The numpy function `name` as a row of the table; looked up when it runs, for numpy may be absent."
     return lambda n, *arrays: getattr(np, name)(*arrays)
 
+# %% ../../nbs/10_numpy.ipynb #6a05ff15
 def scatter(n: Node, dst, idx, src):
     "`dst` with each element of `src` added (multiplied, ...) at its position, repeated or not."
     op, axis = n.arg
