@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LOOPING', 'WEIGHT', 'BALANCE', 'WRITTEN', 'LOOK_BACK', 'SMALL', 'Write', 'writes_of', 'Want', 'used', 'around',
-           'share', 'computed', 'taken', 'under', 'is_contraction', 'Costs', 'requests', 'Fuser', 'Group', 'Grouper',
-           'Kernel', 'build', 'store', 'written', 'updated', 'legal_kernels', 'replaces', 'fuse']
+           'share', 'computed', 'under', 'is_contraction', 'Costs', 'requests', 'Fuser', 'Group', 'Grouper', 'Kernel',
+           'build', 'written', 'updated', 'legal_kernels', 'replaces', 'fuse']
 
 # %% ../../nbs/26_fuse.ipynb #a5110ff7
 import math
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..graph.op import Op, ELEMENTWISE, LEAF, MOVEMENT
 from ..graph.node import Node, put, toposort
 from ..graph.algebra import add, bounds, clamp, flatten, num, order, ranges, size
-from .index import Frame, Gate, at, lower, variables
+from .index import Frame, Gate, at, lower, read, variables
 from .place import shared
 from ..backend.device import Buffer
 
@@ -31,7 +31,7 @@ class Write:
     def __post_init__(self):
         self.update = self.value is self.holder and self.value.op is Op.SCATTER     # added to what is there
         self.shape = (self.value.src[1] if self.update else self.value).shape
-        self.frame, self.reads, self.open, self.nodes = Frame(), set(), set(), 0
+        self.frame, self.reads, self.nodes = Frame(), set(), 0
         self.idx = self.frame.loops("out", self.shape)
 
 def writes_of(n: Node) -> list[Write]:
@@ -87,13 +87,6 @@ WEIGHT = {                          # operation -> what an element costs; all ot
 BALANCE = 16        # operations that take as long as writing one element and reading it back
 WRITTEN = {Op.SCATTER, Op.CAT, Op.CONTIGUOUS}       # these are always stored
 
-# %% ../../nbs/26_fuse.ipynb #5d9e2896
-def taken(n: Node) -> int:
-    "How many elements of its source an element of `n` takes in."
-    if n.op is Op.FOLD: return n.src[0].shape[-1]
-    if n.op is Op.REDUCE: return n.src[0].numel // max(n.numel, 1)
-    return 1
-
 # %% ../../nbs/26_fuse.ipynb #12e24889
 def under(n: Node) -> Node:
     "What `n` only moves."
@@ -112,23 +105,23 @@ def is_contraction(n: Node) -> bool:
 class Costs:
     "What one element of each value costs, back to the nearest load or to a reduction with other readers."
     def __init__(self, order: list[Node], readers: Counter):
-        self.cost, self.heavy, self.absorbed, self.readers = {}, set(), set(), readers
+        self.cost, self.heavy, self.readers = {}, set(), readers
         for n in order: self.visit(n)
     def visit(self, n: Node):
         "One more value, its sources having been visited."
-        src = () if n.op in WRITTEN or n.op is Op.EXPAND else n.src
-        cost = WEIGHT.get(n.op, 0)
+        cost, src = WEIGHT.get(n.op, 0), () if n.op in WRITTEN or n.op is Op.EXPAND else n.src
         for s in src:
             alone = self.readers[s] == 1
             if alone or under(s).op not in LOOPING: cost += self.cost[s] / self.readers[s]
             if alone and s in self.heavy: self.heavy.add(n)
-        self.cost[n] = taken(n) * cost      # a reduction with several readers is judged for itself
         if is_contraction(n): self.heavy.add(n)
-        if n.op in LOOPING: self.absorb(n.src[0])
-    def absorb(self, s: Node):
-        "A reduction that only a reduction just above it reads becomes part of that one."
+        if n.op in LOOPING: cost *= self.absorb(n, n.src[0])
+        self.cost[n] = cost
+    def absorb(self, n: Node, s: Node) -> float:
+        "How many terms an element of `n` has. A reduction just below that nobody else reads becomes part of it."
         while self.readers[s] == 1 and s.op in (Op.RESHAPE, Op.PERMUTE): s = s.src[0]
-        if self.readers[s] == 1 and s.op in LOOPING: self.absorbed.add(s)
+        if self.readers[s] == 1 and s.op in LOOPING: self.heavy.discard(s)
+        return n.src[0].numel / max(n.numel, 1)
 
 # %% ../../nbs/26_fuse.ipynb #b59ddb6c
 def requests(k: Frame, n: Node, idx: tuple, gate: Gate) -> list[tuple]:
@@ -165,17 +158,16 @@ class Fuser:
         if n.op in MOVEMENT | LEAF: return False
         if any(self.too_large(w.write, n) for w in wants): return True
         inner = any(used(w.idx) - used(w.write.idx) for w in wants)
-        if inner and n in costs.heavy and n not in costs.absorbed: return True
+        if inner and n in costs.heavy: return True
         return costs.cost[n] * (computed(wants) - n.numel) > BALANCE * n.numel
 
     def too_large(self, w: Write, n: Node) -> bool:
         "Whether the kernel of `w` would exceed a limit with `n` in it."
         if w.nodes >= self.limits["nodes"]: return True
-        return len(w.open) + len(n.src) > self.limits["buffers"]
+        return len(w.reads) + len(n.src) > self.limits["buffers"]
 
     def store(self, n: Node):
         "New kernels that write `n`; whoever wanted it reads it."
-        for w in self.wants[n]: w.write.reads.add(n)
         self.stored[n] = writes_of(n)
         for w in self.stored[n]:
             top = Want(w, w.idx, None, variables(w.idx))
@@ -186,7 +178,7 @@ class Fuser:
 
     def pass_on(self, n: Node, w: Want):
         "Asks the sources of `n` for what its element needs."
-        w.write.open.discard(n)
+        w.write.reads.discard(n)
         w.write.nodes += 1
         if n.op in ELEMENTWISE:
             for s in n.src: self.want(s, w)
@@ -195,9 +187,8 @@ class Fuser:
                 self.want(s, Want(w.write, idx, gate, around(w.loops, used(idx))))
 
     def want(self, n: Node, w: Want):
-        "Notes that `n` is wanted."
-        w.write.open.add(n)
-        if n.op is Op.BUFFER: w.write.reads.add(n)
+        "Notes that `n` is wanted: it is read, unless the want is passed on."
+        if n.op is Op.BUFFER or n.op not in LEAF: w.write.reads.add(n)
         self.wants[n][w] = None
 
 # %% ../../nbs/26_fuse.ipynb #36cf08e5
@@ -211,9 +202,8 @@ class Group:
     def waits(self, g: "Group") -> bool:
         "Whether `g` must run earlier."
         return bool(self.before >> g.number & 1)
-    def reads(self, buffer) -> bool:
-        "Whether one of its writes reads that memory."
-        return any(t.arg is buffer for w in self.writes for t in w.reads)
+    @property
+    def reads(self) -> set: return set().union(*(w.reads for w in self.writes))
 
 # %% ../../nbs/26_fuse.ipynb #8bcd89ca
 LOOK_BACK = 8       # how many groups a write tries to join
@@ -260,7 +250,7 @@ class Grouper:
         if any(h.waits(g) for h in needed - {g}): return None
         if w.holder is first.holder: return 0
         if all(o.holder.numel == 1 for o in both): return 0
-        if g not in needed and not any(w.reads & o.reads for o in g.writes): return None
+        if g not in needed and not w.reads & g.reads: return None
         n = self.common(g, w)
         return n if n and self.worth(both, n) else None
 
@@ -294,7 +284,7 @@ class Grouper:
         "Whether the group that writes `n` can run after all others that read `buffer`; if so, it will."
         if len(homes := self.home.get(n, ())) != 1: return False
         g, = homes
-        readers = [r for r in self.groups if r is not g and r.reads(buffer)]
+        readers = [r for r in self.groups if r is not g and any(t.arg is buffer for t in r.reads)]
         if any(r.waits(g) for r in readers): return False
         for r in readers: self.wait(g, 1 << r.number | r.before)
         return True
@@ -320,35 +310,28 @@ def build(group: Group, fuser: Fuser, into: dict) -> Kernel:
     outer = k.loops("shared", group.writes[0].shape[:group.shared])
     for w in group.writes:
         own, inner = w.holder, k.loops((w, "own"), w.shape[group.shared:])
-        made = updated if w.update else written
-        stores.append(made(k, w, outer + inner, variables(inner)))
+        stores.append(written(k, w, outer + inner, variables(inner)))
         k.written[own] = *k.written.get(own, ()), stores[-1]
     sink = Node(Op.SINK, stores[0].dtype, tuple(stores), (None, variables(outer)))
     return Kernel(shared(sink), list(k.slots), list(k.ints))
 
-# %% ../../nbs/26_fuse.ipynb #5d74898b
-def store(k: Frame, w: Write, place: tuple, value: Node, loops: tuple) -> Node:
-    "The STORE of one element."
-    position = flatten(place, w.holder.shape)
+# %% ../../nbs/26_fuse.ipynb #af2601a1
+def written(k: Frame, w: Write, idx: tuple, loops: tuple) -> Node:
+    "The STORE of one write at `idx`."
+    if w.update: idx, value, loops = updated(k, w, idx, loops)
+    else: value = at(k, w.value, idx)
+    if w.offset: idx = put(idx, w.axis, add(idx[w.axis], num(w.offset)))
+    position = flatten(idx, w.holder.shape)
     return Node(Op.STORE, value.dtype, (position, value), (k.slot(w.holder), loops))
 
-def written(k: Frame, w: Write, idx: tuple, loops: tuple) -> Node:
-    "The STORE of one write at `idx`; part of a whole, it starts at an offset."
-    place = idx
-    if w.offset: place = put(idx, w.axis, add(idx[w.axis], num(w.offset)))
-    return store(k, w, place, at(k, w.value, idx), loops)
-
 # %% ../../nbs/26_fuse.ipynb #575ef9c1
-def updated(k: Frame, w: Write, idx: tuple, loops: tuple) -> Node:
-    "A scatter looks up where to go, reads what is there, adds, and writes it back; in order along its axis."
+def updated(k: Frame, w: Write, idx: tuple, loops: tuple) -> tuple:
+    "A scatter looks up where to go, reads what is there, and adds; in order along its axis."
     op, axis = w.value.arg
     where, value = (at(k, s, idx) for s in w.value.src[1:])
     place = put(idx, axis, clamp(where, 0, w.holder.shape[axis] - 1))
-    position = flatten(place, w.holder.shape)
-    old = Node(Op.LOAD, value.dtype, (position,), (k.slot(w.holder), False))
-    serial = ranges(idx[axis])
-    loops = tuple(sorted(loops, key=serial.__contains__))
-    return store(k, w, place, Node(op, value.dtype, (old, value)), loops)
+    old, serial = read(k, w.holder, w.value, place, None), ranges(idx[axis])
+    return place, Node(op, old.dtype, (old, value)), tuple(sorted(loops, key=serial.__contains__))
 
 # %% ../../nbs/26_fuse.ipynb #1dcff038
 def legal_kernels(kernels: list[Kernel]):

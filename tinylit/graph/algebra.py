@@ -78,12 +78,12 @@ def coefficient(f: Node, atom: Node) -> int:
 
 def num(c: int) -> Node:
     "The form that is always `c`."
-    return linear((), c)
+    return Node(Op.LINEAR, INDEX, (), ((), c))
 
 def form(x) -> Node:
     "A number, a loop variable or another atom as a form; a form stays."
     if isinstance(x, int): return num(x)
-    return linear([(x, 1)])
+    return x if x.op is Op.LINEAR else linear([(x, 1)])
 
 # %% ../../nbs/21_algebra.ipynb #f7150019
 def add(*parts) -> Node:
@@ -92,7 +92,7 @@ def add(*parts) -> Node:
 
 def scale(f: Node, k: int) -> Node:
     "`k` times a form."
-    return linear([(f, k)])
+    return f if k == 1 else linear([(f, k)])
 
 # %% ../../nbs/21_algebra.ipynb #2972ec7a
 def linear_bounds(f: Node) -> tuple:
