@@ -143,6 +143,8 @@ def sensible(op: Op, d: DType):
     "Raises TypeError where `op` means nothing in `d`."
     if op in BITWISE and d.is_float:
         raise TypeError(f"{op!r} of {d}: only whole numbers and truth values have bits; cast first")
+    if op in (Op.IDIV, Op.MOD, Op.SHL, Op.SHR) and d.is_bool:
+        raise TypeError(f"{op!r} of {d}: only numbers are divided and shifted; cast first")
     if op is Op.NEG and d.is_bool:
         raise TypeError(f"{op!r} of {d}: truth has no negative; use logical_not() or cast first")
 
