@@ -127,7 +127,6 @@ def find(name: str, url: str) -> Path:
         path = Path(folder) / name
         if path.exists(): return path
         raise FileNotFoundError(f"TINYLIT_DATA={folder} holds no {name}; put it there, or unset TINYLIT_DATA to download it")
-        return path
     path = cache_folder() / name
     if not path.exists(): download(url, path)
     return path
