@@ -422,3 +422,42 @@ def test_many_steps_hold_no_memory():
     nodes = len(weak)
     for _ in range(50): f(x, y)
     assert len(weak) <= nodes + 5
+
+
+def random_program(seed):
+    "Instructions for a function of two tensors that finds three others, what it returns, and how it is called."
+    r = np.random.default_rng(seed)
+    kinds = ("assign", "assign part", "assign argument", "add", "noise", "detach")
+    body = [(kinds[r.integers(6)], *r.integers(0, 6, 2), r.integers(3), float(r.choice([0.5, -1, 2]))) for _ in range(r.integers(2, 7))]
+    return body, r.integers(0, 6, 2), [(*r.integers(0, 6, 2), r.random() < 0.3) for _ in range(4)]
+
+
+def play(program, wrap):
+    "Runs a program; everything that can be seen of it."
+    body, returned, calls = program
+    manual_seed(0)
+    found = [Tensor(np.arange(4, dtype="f") + i) for i in range(3)]
+    part, pool = found[1][1:3], [*found, Tensor([-2.0, -1, 0, 1]), Tensor([3.0, 1, 2, 0]), found[2].reshape(2, 2).reshape(4)]
+    def f(x, y):
+        t = [*found, x, y, x * 1]
+        for what, i, j, w, c in body:
+            if what == "assign": found[w].assign(t[i] * c + t[j])
+            elif what == "assign part": found[w][1:3].assign(t[i][:2] * c)
+            elif what == "assign argument": x.assign(y * c + t[j])
+            elif what == "add": t[5] = t[i] + t[j] * c
+            elif what == "noise": t[5] = t[i] + Tensor.rand(4)
+            elif what == "detach": t[5] = t[i].detach()
+        return [t[i] * 1 for i in returned], part * 1
+    g, kept = wrap(f), []
+    for a, b, outside in calls:
+        kept.append((found[0] * 3, g(pool[a], pool[b])))
+        if outside: found[1].assign(found[1] * 0.5 + 1)
+    seen = [t for lazy, (results, p) in kept for t in (lazy, *results, p)]
+    return [t.numpy() for t in (*seen, *pool, part)]
+
+
+def test_random_programs(device):
+    for seed in range(60 if device == "numpy" else 12):
+        program = random_program(seed)
+        for a, b in zip(play(program, lambda f: f), play(program, jit)):
+            assert np.allclose(a, b, rtol=1e-4, atol=1e-4), (seed, program)
