@@ -73,22 +73,14 @@ def remainder(n: Node, a, b):
     rest = np.remainder(a, np.where(whole, 1, b))
     return np.where(whole, 0, rest).astype(a.dtype)
 
-# %% ../../nbs/10_numpy.ipynb #528ddacd
-def within(a, b):
-    "How far to shift, and where `b` reaches beyond the word of `a`."
-    over = (b < 0) | (b >= a.dtype.itemsize * 8)
-    return np.where(over, 0, b).astype(a.dtype), over
-
-def shl(n: Node, a, b):
-    "Left shift."
-    by, over = within(a, b)
-    return np.where(over, 0, a << by).astype(a.dtype)
-
-def shr(n: Node, a, b):
-    "Right shift; what comes in from the left is the sign."
-    by, over = within(a, b)
+# %% ../../nbs/10_numpy.ipynb #db9aab0c
+def shift(n: Node, a, b):
+    "Bits that leave the word are gone; what comes in is 0, or the sign from the left."
+    too_far = (b < 0) | (b >= n.dtype.bits)
+    by = np.where(too_far, 0, b).astype(a.dtype)
+    if n.op is Op.SHL: return np.where(too_far, 0, a << by).astype(a.dtype)
     sign = np.where(a < 0, -1, 0).astype(a.dtype)
-    return np.where(over, sign, a >> by)
+    return np.where(too_far, sign, a >> by)
 
 # %% ../../nbs/10_numpy.ipynb #753ce950
 def pad(n: Node, a):
@@ -147,7 +139,7 @@ def reduce(n: Node, a):
     op, axes = n.arg
     nothing = {Op.ADD: 0, Op.MUL: 1, Op.MAX: bounds_of(n.dtype)[0]}[op]
     ufunc = getattr(np, NAMES[op])
-    return ufunc.reduce(a, axis=axes, keepdims=True, dtype=a.dtype, initial=nothing)
+    return ufunc.reduce(a, axes, a.dtype, keepdims=True, initial=nothing)
 
 # %% ../../nbs/10_numpy.ipynb #31dad4ac
 meaning = {   # op -> its value, from the node and the values of its sources
@@ -161,8 +153,8 @@ meaning = {   # op -> its value, from the node and the values of its sources
     Op.DETACH: lambda n, a: a,
     Op.IDIV:   divide,
     Op.MOD:    remainder,
-    Op.SHL:    shl,
-    Op.SHR:    shr,
+    Op.SHL:    shift,
+    Op.SHR:    shift,
     Op.RESHAPE: lambda n, a: a.reshape(n.shape),
     Op.PERMUTE: lambda n, a: a.transpose(n.arg),
     Op.EXPAND: lambda n, a: np.broadcast_to(a, n.shape),
