@@ -29,6 +29,7 @@ from pathlib import Path
 from . import data
 from . import nn
 from .backend.device import Unavailable
+from .backend.device import cache_folder
 from .backend.device import device as find_device
 from .backend.device import default_device
 from .graph.draw import Picture
@@ -103,7 +104,7 @@ def doctor(args=None) -> int:
         found(name, package_version(name), f"missing; it serves {purpose}: {get}")
     for name, get in COMPILERS.items(): found(name, compiler_version(name), f"not found; one C compiler is enough: {get}")
     found("processors", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()), "")
-    found("cache", str(data.cache_folder()), "")
+    found("cache", str(cache_folder()), "")
     for name in device_names():
         works, text = state_of(name)
         found(f"device {name}", text if works else None, text)

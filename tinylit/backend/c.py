@@ -21,8 +21,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from ..graph.dtype import DType, bounds_of
-from .device import CompilingDevice, Unavailable, register, target
-from ..data import cache_folder
+from .device import CompilingDevice, cache_folder, Unavailable, register, target
 from ..compiler.render import SPELLED, literal_text, memory_type
 
 # %% ../../nbs/25_c.ipynb #dbbbf72d

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SLACK', 'compiler', 'numbers', 'PACKERS', 'registry', 'devices', 'PREFERRED', 'Unavailable', 'Device', 'HostDevice',
-           'CompilingDevice', 'target', 'Buffer', 'Var', 'leaf', 'buffer_of', 'pack', 'unpack', 'register', 'device',
-           'find_backend']
+           'CompilingDevice', 'target', 'cache_folder', 'Buffer', 'Var', 'leaf', 'buffer_of', 'pack', 'unpack',
+           'register', 'device', 'find_backend']
 
 # %% ../../nbs/09_device.ipynb #0a1407d4
 import importlib
@@ -14,6 +14,7 @@ import math
 import mmap
 import os
 import struct
+from pathlib import Path
 from weakref import WeakKeyDictionary
 from ..graph.dtype import DType, dtypes
 from ..graph.node import Node, objects
@@ -82,6 +83,14 @@ def target(name: str) -> dict[str, int]:
     kind, _, settings = os.environ.get("TINYLIT_TARGET", "").partition(":")
     pairs = (s.split("=") for s in settings.split(",") if s) if kind == name else ()
     return {key: int(value) for key, value in pairs}
+
+# %% ../../nbs/09_device.ipynb #292e6a53
+def cache_folder() -> Path:
+    "Where compiled kernels and downloads are kept: TINYLIT_CACHE, or the user's cache folder."
+    if folder := os.environ.get("TINYLIT_CACHE"): return Path(folder)
+    try: from platformdirs import user_cache_dir
+    except ImportError: return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tinylit"
+    return Path(user_cache_dir("tinylit", appauthor=False))
 
 # %% ../../nbs/09_device.ipynb #7ddd62af
 numbers = itertools.count()
