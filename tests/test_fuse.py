@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tinylit import Tensor, nn, optim
 from tinylit.backend.device import Buffer, Unavailable, device as find_device
 from tinylit.cli import CNN
-from tinylit.compiler.fuse import fuse
+from tinylit.compiler.fuse import fuse, legal_kernels
 from tinylit.compiler.place import place
 from tinylit.compiler.realize import ALIGN, Schedule, Unit, canonical, key_of, lifetimes, outputs_of, plan, schedule_of
 from tinylit.graph.node import toposort, workspace
@@ -174,14 +174,6 @@ def test_resnet_repeats_little(size, training):
 
 # --- any legal order, the same numbers ---
 
-def written_by(k) -> set: return {k.buffers[s.arg[0]] for s in k.sink.src}
-
-
-def legal(kernels) -> bool:
-    "Whether nothing is written after a kernel that only reads it."
-    return not any(written_by(later) & set(k.buffers) - written_by(k) for i, k in enumerate(kernels) for later in kernels[i + 1:])
-
-
 def several():
     "A graph of several kernels, some of which do not wait for each other."
     a, b = filled(33, 17), filled(17, 33)
@@ -196,7 +188,7 @@ def run_in_order(choose) -> list[bytes]:
     with workspace():
         left, order = fuse(outputs_of(roots), C.limits)[0], []
         while left:
-            ready = [k for i, k in enumerate(left) if not any(set(k.buffers) & written_by(o) for o in left[:i])]
+            ready = [k for i, k in enumerate(left) if not any(set(k.buffers) & o.results() for o in left[:i])]
             order.append(choose(ready))
             left = [k for k in left if k is not order[-1]]
         schedule = Schedule(order, buffers, [], outputs_of(roots), {}, Unit(C.limits, None))
@@ -217,7 +209,9 @@ def test_any_legal_order_gives_the_same_numbers(random):
 def test_several_kernels_in_a_legal_order():
     with workspace():
         kernels, _ = fuse(outputs_of(canonical(C, [t.node for t in several()])), C.limits)
-        assert len(kernels) > 4 and legal(kernels)
+        legal_kernels(kernels)
+        assert len(kernels) > 4
+        with pytest.raises(AssertionError, match="too early"): legal_kernels(kernels[::-1])
 
 
 # --- memory ---
@@ -246,7 +240,7 @@ def test_a_value_lives_from_its_first_kernel_to_its_last():
         buffers = {b for k in kernels for b in k.buffers if isinstance(b, Buffer)}
         for value, (nbytes, first, last) in lifetimes(kernels, buffers).items():
             touching = [i for i, k in enumerate(kernels) if value in k.buffers]
-            assert (first, last) == (touching[0], touching[-1]) and value in written_by(kernels[first])
+            assert (first, last) == (touching[0], touching[-1]) and value in kernels[first].results()
             assert nbytes % ALIGN == 0 and 0 <= nbytes - value.numel * value.dtype.itemsize < ALIGN
 
 

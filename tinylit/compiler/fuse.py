@@ -23,13 +23,13 @@ from ..backend.device import Buffer
 # %% ../../nbs/26_fuse.ipynb #e0630648
 @dataclass(eq=False)
 class Write:
-    "One value on its way to memory: `value`, into the buffer of `holder`, from `offset` along `axis`."
+    "`value` on its way to memory: into the buffer of `holder`, from `offset` along `axis`."
     holder: Node
     value: Node
     axis: int = 0
     offset: int = 0
     def __post_init__(self):
-        self.update = self.value is self.holder and self.value.op is Op.SCATTER     # added to what is there
+        self.update = self.value is self.holder and self.value.op is Op.SCATTER   # it adds
         self.shape = (self.value.src[1] if self.update else self.value).shape
         self.frame, self.reads, self.nodes = Frame(), set(), 0
         self.idx = self.frame.loops("out", self.shape)
@@ -43,7 +43,7 @@ def writes_of(n: Node) -> list[Write]:
 
 # %% ../../nbs/26_fuse.ipynb #c485da56
 class Want(NamedTuple):
-    "`write` needs an element: at `idx`, where `gate` holds, inside `loops`, none of which could be left."
+    "`write` needs an element: at `idx`, where `gate` holds, inside `loops`."
     write: Write
     idx: tuple
     gate: Gate
@@ -55,7 +55,7 @@ def used(idx: tuple) -> frozenset:
     return frozenset().union(*map(ranges, idx))
 
 def around(loops: tuple, needs: frozenset) -> tuple:
-    "The loops around a value inside `loops`: none that could be left, and those of its own innermost."
+    "The loops around a value inside `loops`: none that could be left, its own innermost."
     if fresh := needs.difference(loops): return (*loops, *sorted(fresh, key=order))
     while loops and loops[-1] not in needs: loops = loops[:-1]
     return loops
@@ -103,7 +103,7 @@ def is_contraction(n: Node) -> bool:
 
 # %% ../../nbs/26_fuse.ipynb #e6370e81
 class Costs:
-    "What one element of each value costs, back to the nearest load or to a reduction with other readers."
+    "What one element of each value costs, back to a load or a reduction with other readers."
     def __init__(self, order: list[Node], readers: Counter):
         self.cost, self.heavy, self.readers = {}, set(), readers
         for n in order: self.visit(n)
@@ -118,14 +118,14 @@ class Costs:
         if n.op in LOOPING: cost *= self.absorb(n, n.src[0])
         self.cost[n] = cost
     def absorb(self, n: Node, s: Node) -> float:
-        "How many terms an element of `n` has. A reduction just below that nobody else reads becomes part of it."
+        "The terms in an element of `n`. A reduction that only `n` reads becomes part of it."
         while self.readers[s] == 1 and s.op in (Op.RESHAPE, Op.PERMUTE): s = s.src[0]
         if self.readers[s] == 1 and s.op in LOOPING: self.heavy.discard(s)
         return n.src[0].numel / max(n.numel, 1)
 
 # %% ../../nbs/26_fuse.ipynb #b59ddb6c
 def requests(k: Frame, n: Node, idx: tuple, gate: Gate) -> list[tuple]:
-    "The (source, idx, gate) that an element of `n` asks for: its rule, run with stand-ins for the answers."
+    "What an element of `n` asks for: its rule, run with stand-ins for the answers."
     rule, out = lower[n.op](k, n, idx, gate), []
     try:
         out.append(next(rule))
@@ -197,7 +197,7 @@ class Group:
     def __init__(self, w: Write, number: int, before: int):
         self.writes, self.number = [w], number
         self.before = before          # the groups that must run earlier, directly or not, as bits
-        self.shared = w.value.arg[1] if w.update else len(w.shape)   # a scatter is serial along its axis
+        self.shared = w.value.arg[1] if w.update else len(w.shape)   # then it is serial
 
     def waits(self, g: "Group") -> bool:
         "Whether `g` must run earlier."
@@ -261,7 +261,7 @@ class Grouper:
         return nodes > self.limits["nodes"] or len(touched) > self.limits["buffers"]
 
     def worth(self, both: list[Write], n: int) -> bool:
-        "Whether `n` shared loops feed all threads, fit the cache, and hold at most one contraction, whole."
+        "Whether `n` shared loops feed all threads, fit the cache, and hold one contraction at most."
         heavy = sum(o.value in self.fuser.costs.heavy for o in both)
         if heavy > 1 or heavy and any(len(o.shape) > n for o in both): return False
         iterations = math.prod(both[0].shape[:n])
@@ -272,7 +272,7 @@ class Grouper:
         return nbytes <= self.limits["cache"] * max(iterations, 1)
 
     def common(self, g: Group, w: Write) -> int:
-        "The outermost axes of equal size, as far as what `w` reads from the group was written in the same iteration."
+        "The outer axes of equal size, as far as what `w` reads was written in the same turn."
         n, shape = 0, g.writes[0].shape
         while n < min(g.shared, len(w.shape)) and shape[n] == w.shape[n]: n += 1
         for want in (v for o in g.writes for v in self.fuser.wants[o.holder] if v.write is w):
@@ -281,7 +281,7 @@ class Grouper:
         return n
 
     def last_reader(self, n: Node, buffer) -> bool:
-        "Whether the group that writes `n` can run after all others that read `buffer`; if so, it will."
+        "Whether what writes `n` can run after all others that read `buffer`; if so, it will."
         if len(homes := self.home.get(n, ())) != 1: return False
         g, = homes
         readers = [r for r in self.groups if r is not g and any(t.arg is buffer for t in r.reads)]
@@ -292,7 +292,7 @@ class Grouper:
 # %% ../../nbs/26_fuse.ipynb #cb21e7f6
 @dataclass
 class Kernel:
-    "One kernel as an indexed graph: `sink` over its stores, and what stands behind each slot and each integer."
+    "An indexed graph, `sink` over its stores, and what stands behind its slots and integers."
     sink: Node
     buffers: list
     ints: list
@@ -301,7 +301,7 @@ class Kernel:
         return {self.buffers[s.arg[0]] for s in self.sink.src}
 
 def build(group: Group, fuser: Fuser, into: dict) -> Kernel:
-    "The writes of a group as one indexed graph over shared loops; `into`: values that replace a buffer's."
+    "A group as one indexed graph; `into`: value -> the buffer that it is written over."
     own, stores = None, []
     def stored(n):
         if n.op is Op.BUFFER: return n.arg
@@ -344,7 +344,7 @@ def legal_kernels(kernels: list[Kernel]):
 
 # %% ../../nbs/26_fuse.ipynb #69fa12ee
 def replaces(kernel: Kernel) -> bool:
-    "Whether every old element of a buffer written in place is read where it is replaced, and before."
+    "Whether each old element of a buffer written in place is read where it is replaced."
     loads = [n for n in toposort(kernel.sink) if n.op is Op.LOAD]
     for s in kernel.sink.src:
         position, value = s.src
@@ -355,8 +355,8 @@ def replaces(kernel: Kernel) -> bool:
 
 # %% ../../nbs/26_fuse.ipynb #d3197c42
 def fuse(roots: list[Node], limits: dict, into: dict | None = None) -> tuple[list[Kernel], dict]:
-    """The kernels that compute `roots` (none of which only reshapes), in an order in which they can run.
-    `into`: root -> the buffer whose place it wants; also returns the part of it that could be had."""
+    """The kernels that compute `roots`, none of which only reshapes, in an order that works.
+    `into`: root -> the buffer whose place it wants; also returns what of it could be had."""
     fuser, out = Fuser(roots, limits), []
     grouper = Grouper(fuser)
     for w in fuser.run():

@@ -26,7 +26,7 @@ def whole(n: Node) -> Node:
     return n
 
 def canonical(device, roots: list[Node]) -> list[Node]:
-    "`roots` over buffers: what was computed is a leaf, what only reshapes is dropped, the rest is simplified."
+    "`roots` over buffers: what was computed is a leaf; simplified; no reshape on top."
     order, known = toposort(*roots, stop=device.realized.keys()), {}
     for n in order:
         if (b := device.realized.get(n)) and n.op is not Op.CONST: known[n] = leaf(b, n.shape)
@@ -40,7 +40,7 @@ def outputs_of(roots: list[Node]) -> list[Node]:
 ALIGN = 64          # a value starts where a vector may
 
 def lifetimes(kernels: list[Kernel], kept) -> dict:
-    "For each stored value that is not in `kept`: its bytes, and the first and the last kernel that touches it."
+    "For each stored value not in `kept`: its bytes, the first and the last kernel at it."
     lives = {}
     for step, k in enumerate(kernels):
         for b in k.buffers:
@@ -51,7 +51,7 @@ def lifetimes(kernels: list[Kernel], kept) -> dict:
 
 # %% ../../nbs/27_realize.ipynb #52919b6c
 def plan(lives: dict) -> tuple[dict, int]:
-    "Offsets in one arena for (bytes, first kernel, last kernel): the largest first, each as low as it fits."
+    "Offsets for (bytes, first, last kernel): the largest first, each as low as it fits."
     placed, end = {}, 0
     for t, (nbytes, first, last) in sorted(lives.items(), key=lambda item: -item[1][0]):
         together = [u for u in placed if lives[u][1] <= last and first <= lives[u][2]]
@@ -64,7 +64,7 @@ def plan(lives: dict) -> tuple[dict, int]:
     return placed, end
 
 # %% ../../nbs/27_realize.ipynb #ad4cbf8f
-ORDER = ("numerics", "schedule", "expand")     # between fusing and placing; each stage registers itself
+ORDER = ("numerics", "schedule", "expand")     # between fuse and place
 stages: dict[str, Callable] = {}               # name -> function(sink, limits) -> sink
 
 def staged(sink: Node, limits: dict, upto: str | None = None) -> Node:
@@ -78,7 +78,7 @@ def staged(sink: Node, limits: dict, upto: str | None = None) -> Node:
 # %% ../../nbs/27_realize.ipynb #4b2b036c
 @dataclass
 class Compiled:
-    "A kernel with a name: its text, its loops, the graph that they came from, and (elements, dtype) of each slot."
+    "A kernel: its name, text, loops, its graph, and (elements, dtype) of each slot."
     name: str
     text: str
     block: Node
@@ -97,7 +97,8 @@ class Unit:
         self.names, self.helpers, self.kernels, self.calls = {}, {}, [], []
     def add(self, k: Kernel, arguments: list[str]):
         "One more kernel, called with `arguments`."
-        block, stored = place(staged(k.sink, self.limits, self.upto)), {s.arg[0] for s in k.sink.src}
+        block = place(staged(k.sink, self.limits, self.upto))
+        stored = {s.arg[0] for s in k.sink.src}
         legal_loops(block)
         renderer, sizes = CStyle(), [sized(b) for b in k.buffers]
         lines = renderer.body(block, stored)
@@ -113,15 +114,17 @@ class Unit:
 
 # %% ../../nbs/27_realize.ipynb #1efca010
 class Schedule:
-    "Everything needed to run a graph again on other buffers: its text, and where each pointer comes from."
-    def __init__(self, kernels: list[Kernel], inputs: list, ints: list, outputs: list, into: dict, unit: Unit):
-        places = {x: (kind, i) for kind, xs in (("out", outputs), ("in", inputs)) for i, x in enumerate(xs)}
+    "All it takes to run a graph on other buffers: a text, and where each pointer comes from."
+    def __init__(self, kernels, inputs: list, ints: list, outputs: list, into: dict, unit: Unit):
+        places = {n: ("out", i) for i, n in enumerate(outputs)}
+        places |= {b: ("in", i) for i, b in enumerate(inputs)}
         places |= {n: places[b] for n, b in into.items()}
         offsets, self.arena = plan(lifetimes(kernels, places))
         places |= {n: ("arena", offset) for n, offset in offsets.items()}
         self.table = list(dict.fromkeys(places[b] for k in kernels for b in k.buffers))
-        spelled = {p: f"B[{i}]" for i, p in enumerate(self.table)} | {v: f"N[{i}]" for i, v in enumerate(ints)}
-        for k in kernels: unit.add(k, [spelled[x] for x in [*map(places.get, k.buffers), *k.ints]])
+        spelled = {p: f"B[{i}]" for i, p in enumerate(self.table)}
+        spelled |= {v: f"N[{i}]" for i, v in enumerate(ints)}
+        for k in kernels: unit.add(k, [spelled[places.get(x, x)] for x in (*k.buffers, *k.ints)])
         self.unit, self.source = unit, unit.source()
         self.outputs = [sized(n) for n in outputs]
         self.into = {outputs.index(n): inputs.index(b) for n, b in into.items()}   # output -> input
@@ -139,7 +142,7 @@ class Schedule:
 
 # %% ../../nbs/27_realize.ipynb #127570c4
 def key_of(roots: list[Node]) -> tuple[tuple, list, list]:
-    "The graph with leaves numbered: equal keys run the same kernels. Also its buffers and its variables."
+    "The graph with its leaves numbered: equal keys run the same kernels. And the leaves."
     number, buffers, variables, key = {}, {}, {}, []
     known = {    # what is told of an argument, where not all of it
         Op.BUFFER: lambda b: (buffers.setdefault(b, len(buffers)), b.size),
@@ -154,17 +157,17 @@ def key_of(roots: list[Node]) -> tuple[tuple, list, list]:
 # %% ../../nbs/27_realize.ipynb #8c99e143
 cache: dict = {}      # key of a graph -> its Schedule
 
-def schedule_of(device, roots: list[Node], upto: str | None = None, into: dict | None = None) -> tuple:
-    """The Schedule of canonical `roots`, made at most once; with the buffers and variables to run it on.
+def schedule_of(device, roots: list[Node], upto: str | None = None, into=None) -> tuple:
+    """The Schedule of canonical `roots`, made at most once; the buffers and variables for it.
     `into`: root -> the buffer that it replaces, if it can."""
     (key, buffers, variables), into = key_of(roots), into or {}
-    wishes = tuple((i, buffers.index(into[r])) for i, r in enumerate(roots) if into.get(r) in buffers)
+    wanted = [(i, into[r]) for i, r in enumerate(roots) if into.get(r) in buffers]
+    wishes = tuple((i, buffers.index(b)) for i, b in wanted)
     key = device.name, upto, wishes, key
     if key not in cache:
         with workspace():
-            outputs, wanted = outputs_of(roots), {roots[i]: buffers[b] for i, b in wishes}
-            kernels, kept = fuse(outputs, device.limits, wanted)
-            unit = Unit(device.limits, upto)
+            outputs, unit = outputs_of(roots), Unit(device.limits, upto)
+            kernels, kept = fuse(outputs, device.limits, {roots[i]: b for i, b in wanted})
             cache[key] = Schedule(kernels, buffers, variables, outputs, kept, unit)
     return cache[key], buffers, variables
 
