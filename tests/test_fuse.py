@@ -163,6 +163,14 @@ def test_a_training_step_repeats_little(make, batch):
     assert executed_share(wanted_by(step)) <= 1.3
 
 
+def test_the_way_back_through_strides_repeats_little():
+    "A guard chooses between numbers, and both are computed: what is behind it counts in full."
+    x, w = filled(8, 16, 33, 33, learns=True), filled(32, 16, 3, 3, learns=True)
+    y = (x * 1.1).exp().conv2d(w, stride=2, padding=1).exp().max_pool2d(3, 2, 1).sum()
+    y.backward()
+    assert executed_share([y, x.grad, w.grad]) <= 1.3
+
+
 @pytest.mark.parametrize("size", [64, 224])
 @pytest.mark.parametrize("training", [True, False])
 def test_resnet_repeats_little(size, training):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LOOPING', 'WEIGHT', 'BALANCE', 'WRITTEN', 'LOOK_BACK', 'SMALL', 'Write', 'writes_of', 'Want', 'used', 'around',
-           'share', 'computed', 'under', 'is_contraction', 'Costs', 'requests', 'Fuser', 'Group', 'Grouper', 'Kernel',
-           'build', 'written', 'updated', 'legal_kernels', 'replaces', 'fuse']
+           'computed', 'under', 'is_contraction', 'absorbed', 'costs_of', 'requests', 'Fuser', 'Group', 'Grouper',
+           'Kernel', 'build', 'written', 'updated', 'legal_kernels', 'replaces', 'fuse']
 
 # %% ../../nbs/26_fuse.ipynb #a5110ff7
 import math
@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import NamedTuple
 from ..graph.op import Op, ELEMENTWISE, LEAF, MOVEMENT
 from ..graph.node import Node, put, toposort
-from ..graph.algebra import add, bounds, clamp, flatten, num, order, ranges, size
+from ..graph.algebra import add, clamp, flatten, num, order, ranges, size
 from .index import Frame, Gate, at, lower, read, variables
 from .place import shared
 from ..backend.device import Buffer
@@ -60,22 +60,10 @@ def around(loops: tuple, needs: frozenset) -> tuple:
     while loops and loops[-1] not in needs: loops = loops[:-1]
     return loops
 
-# %% ../../nbs/26_fuse.ipynb #6880d7a7
-def share(gate: Gate) -> float:
-    "The part of all iterations that a condition admits."
-    if gate is None: return 1.0
-    if gate.op is Op.AND: return share(gate.src[0]) * share(gate.src[1])
-    a, b = gate.src
-    lo, hi = bounds(b if gate.op is Op.LE else a)
-    admitted = 1
-    if gate.op is Op.LE: admitted = hi + 1 - a.arg[1]
-    if gate.op is Op.LT: admitted = b.arg[1] - lo
-    return max(0.0, min(1.0, admitted / (hi - lo + 1)))
-
 # %% ../../nbs/26_fuse.ipynb #63eb553f
-def computed(wants) -> float:
+def computed(wants) -> int:
     "How many elements of a value are computed, all in all, if it is not stored."
-    return sum(math.prod(map(size, w.loops)) * share(w.gate) for w in wants)
+    return sum(math.prod(map(size, w.loops)) for w in wants)
 
 # %% ../../nbs/26_fuse.ipynb #1f1f6505
 LOOPING = {Op.REDUCE, Op.FOLD}      # these bring loops of their own
@@ -101,27 +89,27 @@ def is_contraction(n: Node) -> bool:
     operands = x.src if x.op in ELEMENTWISE else (x,)
     return n.src[0].numel > 4 * (n.numel + sum(under(s).numel for s in operands))
 
-# %% ../../nbs/26_fuse.ipynb #e6370e81
-class Costs:
-    "What one element of each value costs, back to a load or a reduction with other readers."
-    def __init__(self, order: list[Node], readers: Counter):
-        self.cost, self.heavy, self.readers = {}, set(), readers
-        for n in order: self.visit(n)
-    def visit(self, n: Node):
-        "One more value, its sources having been visited."
+# %% ../../nbs/26_fuse.ipynb #d85ef675
+def absorbed(s: Node, readers: Counter) -> Node | None:
+    "The reduction that becomes part of the one above it: what `s` reshapes, read by nobody else."
+    while readers[s] == 1 and s.op in (Op.RESHAPE, Op.PERMUTE): s = s.src[0]
+    return s if readers[s] == 1 and s.op in LOOPING else None
+
+def costs_of(order: list[Node], readers: Counter) -> tuple[dict, set]:
+    "What an element costs, back to a load or to a reduction that others read; what is heavy."
+    costs, heavy = {}, set()
+    for n in order:
         cost, src = WEIGHT.get(n.op, 0), () if n.op in WRITTEN or n.op is Op.EXPAND else n.src
         for s in src:
-            alone = self.readers[s] == 1
-            if alone or under(s).op not in LOOPING: cost += self.cost[s] / self.readers[s]
-            if alone and s in self.heavy: self.heavy.add(n)
-        if is_contraction(n): self.heavy.add(n)
-        if n.op in LOOPING: cost *= self.absorb(n, n.src[0])
-        self.cost[n] = cost
-    def absorb(self, n: Node, s: Node) -> float:
-        "The terms in an element of `n`. A reduction that only `n` reads becomes part of it."
-        while self.readers[s] == 1 and s.op in (Op.RESHAPE, Op.PERMUTE): s = s.src[0]
-        if self.readers[s] == 1 and s.op in LOOPING: self.heavy.discard(s)
-        return n.src[0].numel / max(n.numel, 1)
+            alone = readers[s] == 1
+            if alone or under(s).op not in LOOPING: cost += costs[s] / readers[s]
+            if alone and s in heavy: heavy.add(n)
+        if is_contraction(n): heavy.add(n)
+        if n.op in LOOPING:
+            cost *= n.src[0].numel / max(n.numel, 1)
+            heavy.discard(absorbed(n.src[0], readers))
+        costs[n] = cost
+    return costs, heavy
 
 # %% ../../nbs/26_fuse.ipynb #b59ddb6c
 def requests(k: Frame, n: Node, idx: tuple, gate: Gate) -> list[tuple]:
@@ -140,7 +128,7 @@ class Fuser:
     def __init__(self, roots: list[Node], limits: dict):
         self.order, self.roots, self.limits = toposort(*roots), set(roots), limits
         self.readers = Counter(s for n in self.order for s in n.src) + Counter(roots)
-        self.costs = Costs(self.order, self.readers)
+        self.costs, self.heavy = costs_of(self.order, self.readers)
         self.wants = {n: {} for n in self.order}    # value -> its wants, each once
         self.stored = {}                            # value -> how it is written
 
@@ -154,12 +142,12 @@ class Fuser:
 
     def must_store(self, n: Node) -> bool:
         "Whether computing `n` wherever it is wanted costs more than writing it down."
-        wants, costs = self.wants[n], self.costs
+        wants = self.wants[n]
         if n.op in MOVEMENT | LEAF: return False
         if any(self.too_large(w.write, n) for w in wants): return True
         inner = any(used(w.idx) - used(w.write.idx) for w in wants)
-        if inner and n in costs.heavy: return True
-        return costs.cost[n] * (computed(wants) - n.numel) > BALANCE * n.numel
+        if inner and n in self.heavy: return True
+        return self.costs[n] * (computed(wants) - n.numel) > BALANCE * n.numel
 
     def too_large(self, w: Write, n: Node) -> bool:
         "Whether the kernel of `w` would exceed a limit with `n` in it."
@@ -261,8 +249,8 @@ class Grouper:
         return nodes > self.limits["nodes"] or len(touched) > self.limits["buffers"]
 
     def worth(self, both: list[Write], n: int) -> bool:
-        "Whether `n` shared loops feed all threads, fit the cache, and hold one contraction at most."
-        heavy = sum(o.value in self.fuser.costs.heavy for o in both)
+        "Whether `n` shared loops feed all threads, fit the cache, and hold one contraction."
+        heavy = sum(o.value in self.fuser.heavy for o in both)
         if heavy > 1 or heavy and any(len(o.shape) > n for o in both): return False
         iterations = math.prod(both[0].shape[:n])
         values = [o.holder for o in both]
