@@ -6,7 +6,7 @@
 __all__ = ['FOLDS', 'CALLED', 'MASKED', 'lanes', 'ramp_step', 'copies', 'ramped', 'widened', 'in_all_lanes', 'expand', 'mask_of',
            'in_memory', 'converted', 'each', 'lane_index', 'lane_load', 'guarded_load', 'lane_store', 'compare',
            'lane_cast', 'by_helper', 'the_constant', 'lane_shift', 'lane_max', 'type_text', 'kind', 'lane_by_lane',
-           'choice', 'chosen', 'larger', 'by_halves', 'largest', 'everywhere', 'ramp_text', 'some_text']
+           'choice', 'chosen', 'larger', 'by_halves', 'largest', 'everywhere', 'ramp_text', 'some_text', 'same_text']
 
 # %% ../../nbs/29_expand.ipynb #de9ed686
 from collections.abc import Callable
@@ -116,9 +116,11 @@ def lane_load(r, n: Node) -> str:
 
 def guarded_load(r, n: Node, d: DType, one: Callable) -> str:
     "Only those elements whose lane of the guard is on; the others are 0."
-    gate, full = r.name(n.src[1]), f"some_{short(d)}"
-    if ramp_step(n.src[0]) != 1: return each(r, d, lambda i: f"{gate}[{i}] ? {one(i)} : 0")
-    r.helpers[full] = ("some", d, d)
+    gate, step = r.name(n.src[1]), ramp_step(n.src[0])
+    if step not in (0, 1): return each(r, d, lambda i: f"{gate}[{i}] ? {one(i)} : 0")
+    kind = ("same", "some")[step]
+    full = f"{kind}_{short(d)}"
+    r.helpers[full] = (kind, d, d)
     return f"{full}(b{n.arg[0]} + {r.index(n.src[0], 0)}, {gate})"
 
 def lane_store(r, n: Node) -> str:
@@ -271,9 +273,17 @@ def some_text(name: str, d: DType, _) -> tuple:
     arguments = f"const {SPELLED[d.name]} *p, {short(b)} m"
     return function(short(d), name, arguments, body), kind(d), kind(b)
 
+def same_text(name: str, d: DType, _) -> tuple:
+    "One element in the lanes whose mask is on, read if there is one."
+    b, where, every = vec(dtypes.bool, d.lanes), f"where_{short(d)}", f"all_{short(d)}"
+    some = " | ".join(f"m[{i}]" for i in range(d.lanes))
+    body = f"return {where}(m, {every}({some} ? *p : 0), {every}(0));"
+    arguments = f"const {SPELLED[d.name]} *p, {short(b)} m"
+    return function(short(d), name, arguments, body), kind(b), (where, "where", d, d), (every, "all", d, d)
+
 # %% ../../nbs/29_expand.ipynb #fc049db6
 lane_helpers.update({
-    "type": type_text, "where": chosen, "all": everywhere, "ramp": ramp_text, "some": some_text,
+    "type": type_text, "where": chosen, "all": everywhere, "ramp": ramp_text, "some": some_text, "same": same_text,
     "max": larger("(x > y) | (x != x)"), "least": larger("~(x < y)"),
     "sum": by_halves(lambda d: "x[i] + x[i + h]"),
     "product": by_halves(lambda d: "x[i] * x[i + h]"),

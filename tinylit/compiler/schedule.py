@@ -65,7 +65,8 @@ def split(root: Node, r: Node, n: int, kind: str) -> Node:
     once = reduces(root, r) or in_place(root)                   # nothing may be done twice
     if size(r) % n and once: return peel(root, r, inner, numbers)
     tiles = math.ceil(size(r) / n)
-    start = clamp(scale(counter(r, tiles), n), 0, size(r) - n)
+    start = scale(counter(r, tiles), n)
+    start = clamp(start, 0, size(r) - n)
     return replace([root], {r: add(start, form(inner))})[0]
 
 def counter(r: Node, n: int) -> Node:
@@ -236,7 +237,8 @@ class View:
     def __init__(self, root: Node, stores: list[Node]):
         loops = closes(stores[0]) or closes(root)
         self.reductions = [n for n in toposort(*stores) if n.op is Op.REDUCE]
-        self.accesses = loads_of(*stores) + 2 * stores
+        self.loads = loads_of(*stores)
+        self.accesses = self.loads + 2 * stores
         self.shift = not in_place(root)              # whether a last tile may move back
         self.loops = [r for r in loops if all(moves(s.src[0], r) for s in stores)]
 
@@ -244,10 +246,13 @@ class View:
         "The reductions that run anew for each value of `r`."
         return [c for c in self.reductions if r in ranges(c)]
 
-    def reused(self, *reductions: Node) -> list[Node]:
-        "The loops that some load of these reductions does not follow: its element serves again."
-        loads = loads_of(*reductions)
-        return [r for r in self.loops if any(r not in ranges(n) for n in loads)]
+    def reused(self, loads: list[Node], but: Node | None = None) -> list[Node]:
+        "For each load the longest loop that others follow and it does not: there its element serves again."
+        followed = frozenset().union(*map(ranges, self.loads)) - {but}
+        loops = [r for r in self.loops if r in followed]
+        free = [[r for r in loops if r not in ranges(n)] for n in loads]
+        longest = [max(rs, key=size) for rs in free if rs]
+        return list(dict.fromkeys(longest))
 
 def views(root: Node) -> list[View]:
     "The stores by the loops that are theirs alone; those without only if no store has any."
@@ -267,7 +272,7 @@ def vector_axis(view: View) -> Node | None:
     r = min(reversed(view.loops), key=lambda r: gathers(r, view.accesses), default=None)
     inside = view.inside(r)
     better = inside and all(map(reduction_axis, inside))
-    return None if better and gathers(r, view.accesses) else r
+    return None if better and (gathers(r, view.accesses) or size(r) < 4) else r
 
 def reduction_axis(c: Node) -> Node | None:
     "The reduction loop along which every load is a vector."
@@ -299,20 +304,25 @@ def vector_opts(view: View, r: Node, limits: dict) -> list[Opt]:
     vectors = (size(r) + (lanes - 1) * view.shift) // lanes
     across = copies_of(vectors, [4, 3, 2], False)
     opts = [vector, Opt("JAM", number, across)]
-    rows = [i for i in view.reused(*inside) if i is not r]
+    loads = sorted(loads_of(*inside), key=lambda n: r in ranges(n))
+    rows = view.reused(loads, r)[-1 if across > 1 else -2:]
     if not rows: return opts
-    most = limits["registers"] * 3 // 4 // across           # the other registers hold operands
-    best = [m for m in (6, 8, 7, 5, 4, 3, 2) if m <= most]
-    row = rows[-1]
-    down = copies_of(size(row), best, view.shift)
-    return [Opt("JAM", row.arg[0], down), Opt("OUTER", number), *opts]
+    opts.insert(0, Opt("OUTER", number))
+    room = limits["registers"] * 3 // 4 // across           # the other registers hold operands
+    for i in rows:
+        most = room if i is rows[-1] else math.isqrt(room)
+        best = [m for m in (6, 8, 7, 5, 4, 3, 2) if m <= most]
+        down = copies_of(size(i), best, view.shift)
+        opts.insert(0, Opt("JAM", i.arg[0], down))
+        room //= down
+    return opts
 
 # %% ../../nbs/28_schedule.ipynb #2c0ce8b7
 def reduction_opts(view: View, c: Node, limits: dict) -> list[Opt]:
     "Lanes along the reduction, in four accumulators; with operands reused, in a tile of outputs."
     if (k := reduction_axis(c)) is None: return []
     lanes = width(size(k), limits["lanes"])
-    rows = [i for i in view.reused(c) if i in ranges(c)][-2:]
+    rows = view.reused(loads_of(c))[-2:]
     vector = Opt("VECTOR", k.arg[0], lanes)
     if len(rows) == 2 and view.shift:
         tile = [(i, copies_of(size(i), [4, 3, 2], True)) for i in rows]
