@@ -245,7 +245,7 @@ def demo(args) -> int:
         manual_seed(args.seed)
         runs.append(run := trained(network(x.shape[-1]), sets, args.steps))
         accounts[run.name] = ledger(run.step, Tensor(list(range(64))))
-        print(run, f"  a step: {repr(accounts[run.name]).splitlines()[0]}", sep="\n")
+        print(run, "one step:", accounts[run.name], sep="\n", end="\n\n")
     pictures = demo_pictures(runs, sets[2])
     folder.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures.items(): picture.save(folder / f"{name}.svg")
