@@ -6,8 +6,8 @@
 __all__ = ['OBJECTIONS', 'CHANGES', 'Opt', 'loops_of', 'closers', 'stores_in', 'reduces', 'loads_of', 'split', 'counter',
            'in_place', 'peel', 'moved_with', 'in_parts', 'beside', 'marked', 'outer', 'moves', 'collide', 'lanes_meet',
            'shared_out', 'awaited', 'objection', 'apply', 'attempt', 'merge_loops', 'mergeable', 'View', 'views',
-           'gathers', 'vector_axis', 'reduction_axis', 'width', 'copies_of', 'vector_opts', 'reduction_opts',
-           'default_opts', 'thread_opts', 'work', 'schedule']
+           'gathers', 'vector_axis', 'reduction_axis', 'width', 'copies_of', 'vector_opts', 'line_opts',
+           'reduction_opts', 'default_opts', 'thread_opts', 'work', 'schedule']
 
 # %% ../../nbs/28_schedule.ipynb #550cac8c
 import math
@@ -300,7 +300,7 @@ def vector_opts(view: View, r: Node, limits: dict) -> list[Opt]:
     number, inside = r.arg[0], view.inside(r)
     lanes = width(size(r), limits["lanes"])
     vector = Opt("VECTOR", number, lanes)
-    if not inside: return [vector]
+    if not inside: return [vector, *line_opts(view, r)]
     vectors = (size(r) + (lanes - 1) * view.shift) // lanes
     across = copies_of(vectors, [4, 3, 2], False)
     opts = [vector, Opt("JAM", number, across)]
@@ -317,7 +317,15 @@ def vector_opts(view: View, r: Node, limits: dict) -> list[Opt]:
         room //= down
     return opts
 
-# %% ../../nbs/28_schedule.ipynb #2c0ce8b7
+# %% ../../nbs/28_schedule.ipynb #2dc600ca
+def line_opts(view: View, r: Node) -> list[Opt]:
+    "Where a load gathers along `r`, several steps along its line of memory at once."
+    strided = [n.src[0] for n in view.loads if gathers(r, [n])]
+    lines = [i for i in view.loops if any(coefficient(f, i) == 1 for f in strided)]
+    if not lines or len(view.loads) > 4: return []                 # copies of much are slow to compile
+    along = lines[-1]
+    return [Opt("JAM", along.arg[0], copies_of(size(along), [8, 4, 2], view.shift))]
+
 def reduction_opts(view: View, c: Node, limits: dict) -> list[Opt]:
     "Lanes along the reduction, in four accumulators; with operands reused, in a tile of outputs."
     if (k := reduction_axis(c)) is None: return []
