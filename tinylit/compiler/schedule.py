@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['OBJECTIONS', 'CHANGES', 'Opt', 'loops_of', 'closers', 'stores_in', 'reduces', 'loads_of', 'split', 'counter',
-           'in_place', 'peel', 'moved_with', 'in_parts', 'beside', 'marked', 'outer', 'moves', 'collide', 'lanes_meet',
-           'shared_out', 'awaited', 'objection', 'apply', 'attempt', 'merge_loops', 'mergeable', 'View', 'views',
-           'gathers', 'vector_axis', 'reduction_axis', 'width', 'copies_of', 'vector_opts', 'line_opts',
-           'reduction_opts', 'default_opts', 'thread_opts', 'work', 'schedule']
+           'in_place', 'peel', 'moved_with', 'in_parts', 'beside', 'marked', 'outer', 'moves', 'collide', 'meets',
+           'awaited', 'objection', 'apply', 'attempt', 'merge_loops', 'mergeable', 'View', 'views', 'gathers',
+           'vector_axis', 'reduction_axis', 'width', 'copies_of', 'vector_opts', 'line_opts', 'reduction_opts',
+           'default_opts', 'thread_opts', 'work', 'schedule']
 
 # %% ../../nbs/28_schedule.ipynb #550cac8c
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce as chain
 from itertools import count
@@ -152,16 +152,13 @@ def collide(root: Node, r: Node, *_) -> bool:
     inside = [s for s, around in stores_in(root) if r in around]
     return not all(moves(s.src[0], r) for s in inside)
 
-# %% ../../nbs/28_schedule.ipynb #b9fb8967
-def lanes_meet(root: Node, r: Node, *_) -> bool:
-    "Whether something depends on `r` and on a loop whose values are lanes."
-    beside = (q for n in warm(root) if r in ranges(n) for q in ranges(n))
-    return any(q.arg[2] == "VECTOR" for q in beside)
-
-def shared_out(root: Node, r: Node, *_) -> bool:
-    "Whether a loop around what `r` stores goes over the threads already."
-    beside = (q for _, around in stores_in(root) if r in around for q in around)
-    return any(q.arg[2] == "PARALLEL" for q in beside)
+# %% ../../nbs/28_schedule.ipynb #a6a92a8f
+def meets(kind: str) -> Callable:
+    "Whether something depends on a loop and on one of this kind."
+    def found(root, r, n):
+        together = (ranges(m) for m in warm(root) if r in ranges(m))
+        return any(q.arg[2] == kind for loops in together for q in loops)
+    return found
 
 def awaited(root: Node, r: Node, *_) -> bool:
     "Whether a store ends `r` in a kernel that reads again what it stored."
@@ -174,11 +171,11 @@ OBJECTIONS = {      # why not -> for which kinds, and when, from the kernel, the
     "at least 2, at most its size":
         ("VECTOR JAM UNROLL", lambda root, r, n: not 1 < n <= size(r)),
     "vectors have 2, 4, 8, ... lanes": ("VECTOR", lambda root, r, n: n & n - 1),
-    "what it holds has lanes already": ("VECTOR", lanes_meet),
+    "what it holds has lanes already": ("VECTOR", meets("VECTOR")),
     "it is a reduction": ("JAM PARALLEL", reduces),
     "it is no reduction": ("UNROLL", lambda *where: not reduces(*where)),
     "two iterations may write one element": ("VECTOR JAM PARALLEL", collide),
-    "a loop around is PARALLEL": ("PARALLEL", shared_out),
+    "a loop around is PARALLEL": ("PARALLEL", meets("PARALLEL")),
     "what it writes is read again, and threads do not wait": ("PARALLEL", awaited),
 }
 
