@@ -193,13 +193,23 @@ def test_scatter_stays_in_order():
 
 
 def test_threads_do_not_wait():
-    "A row's exponentials are stored and then summed: its own loops stay on one thread, the rows may not."
+    "A row is stored and then summed: its own loop stays on one thread, the rows need not."
     with workspace():
         e = Tensor(values(8, 64)).exp()
-        root = sinks(e, e.sum(1))[0]
-        for s, around in stores_in(root):
-            own = [r for r in around if r in s.arg[1]]
-            for r in own if len(list(stores_in(root))) > 1 else (): assert objection(root, Opt("PARALLEL", r.arg[0]))
+        root, = sinks(e, e.sum(1))
+        rows, columns = max((around for _, around in stores_in(root)), key=len)
+        assert "read again" in refused(root, "PARALLEL", columns.arg[0])
+        assert objection(root, Opt("PARALLEL", rows.arg[0])) is None
+
+
+def test_one_thread_does_the_rest():
+    "In place, what is left of a loop that threads share out is done once."
+    x = Tensor(values(20_001))
+
+    @jit
+    def step(): return x.assign(x + 1)
+    for _ in range(4): step()
+    np.testing.assert_allclose(x.numpy(), values(20_001) + 4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", KERNELS)
