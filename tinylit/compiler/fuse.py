@@ -99,16 +99,16 @@ def costs_of(order: list[Node], readers: Counter) -> tuple[dict, set]:
     "What an element costs, back to a load or to a reduction that others read; what is heavy."
     costs, heavy = {}, set()
     for n in order:
-        cost, src = WEIGHT.get(n.op, 0), () if n.op in WRITTEN or n.op is Op.EXPAND else n.src
-        for s in src:
-            alone = readers[s] == 1
+        cost = WEIGHT.get(n.op, 0)
+        for s in () if n.op is Op.EXPAND else n.src:
+            alone = readers[s] == 1 and s.op not in WRITTEN
             if alone or under(s).op not in LOOPING: cost += costs[s] / readers[s]
             if alone and s in heavy: heavy.add(n)
         if is_contraction(n): heavy.add(n)
         if n.op in LOOPING:
             cost *= n.src[0].numel / max(n.numel, 1)
             heavy.discard(absorbed(n.src[0], readers))
-        costs[n] = cost
+        costs[n] = 0 if n.op in WRITTEN else cost
     return costs, heavy
 
 # %% ../../nbs/26_fuse.ipynb #b59ddb6c
