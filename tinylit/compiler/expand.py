@@ -71,9 +71,8 @@ def in_all_lanes(s: Node, wide: int) -> Node:
 def expand(root: Node, limits: dict) -> Node:
     "The kernel `root` without JAM, UNROLL and VECTOR loops."
     for kinds, step in ((("JAM", "UNROLL"), copies), (("VECTOR",), ramped)):
-        for number in sorted(loops_of(root)):
-            r = loops_of(root).get(number)
-            if r is not None and r.arg[2] in kinds: root = step(root, r)
+        while found := [r for r in loops_of(root).values() if r.arg[2] in kinds]:
+            root = step(root, min(found, key=lambda r: r.arg))
     return widened(root)
 
 stages["expand"] = expand
