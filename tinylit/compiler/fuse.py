@@ -86,8 +86,7 @@ def is_contraction(n: Node) -> bool:
     "A reduction that uses each element it reads more than four times, counting what it writes."
     if n.op is not Op.REDUCE: return False
     x = under(n.src[0])
-    operands = x.src if x.op in ELEMENTWISE else (x,)
-    return n.src[0].numel > 4 * (n.numel + sum(under(s).numel for s in operands))
+    return n.src[0].numel > 4 * (n.numel + sum(under(s).numel for s in x.src or (x,)))
 
 # %% ../../nbs/26_fuse.ipynb #d85ef675
 def absorbed(s: Node, readers: Counter) -> Node | None:
@@ -142,17 +141,12 @@ class Fuser:
 
     def must_store(self, n: Node) -> bool:
         "Whether computing `n` wherever it is wanted costs more than writing it down."
-        wants = self.wants[n]
         if n.op in MOVEMENT | LEAF: return False
-        if any(self.too_large(w.write, n) for w in wants): return True
-        inner = any(used(w.idx) - used(w.write.idx) for w in wants)
-        if inner and n in self.heavy: return True
-        return self.costs[n] * (computed(wants) - n.numel) > BALANCE * n.numel
-
-    def too_large(self, w: Write, n: Node) -> bool:
-        "Whether the kernel of `w` would exceed a limit with `n` in it."
-        if w.nodes >= self.limits["nodes"]: return True
-        return len(w.reads) + len(n.src) > self.limits["buffers"]
+        for w in self.wants[n]:
+            if n in self.heavy and used(w.idx) - used(w.write.idx): return True
+            if w.write.nodes >= self.limits["nodes"]: return True
+            if len(w.write.reads) + len(n.src) > self.limits["buffers"]: return True
+        return self.costs[n] * (computed(self.wants[n]) - n.numel) > BALANCE * n.numel
 
     def store(self, n: Node):
         "New kernels that write `n`; whoever wanted it reads it."
@@ -209,17 +203,13 @@ class Grouper:
         needed = {g for t in reads for g in self.home.get(t, ())}
         before = 0
         for h in needed: before |= h.before | 1 << h.number
-        if g := self.joined(w, needed): self.wait(g, before)
+        near = ((g, self.shared_loops(g, w, needed)) for g in self.groups[:-LOOK_BACK - 1:-1])
+        if found := next((f for f in near if f[1] is not None), None):
+            g, g.shared = found
+            g.writes.append(w)
+            self.wait(g, before)
         else: self.groups.append(g := Group(w, len(self.groups), before))
         self.home.setdefault(w.holder, set()).add(g)
-
-    def joined(self, w: Write, needed: set) -> Group | None:
-        "The latest group that `w` can join, joined."
-        for g in self.groups[:-LOOK_BACK - 1:-1]:
-            if (n := self.shared_loops(g, w, needed)) is None: continue
-            g.writes.append(w)
-            g.shared = n
-            return g
 
     def wait(self, g: Group, before: int):
         "`g`, and all that wait for it, run after `before`."
@@ -234,19 +224,15 @@ class Grouper:
     def shared_loops(self, g: Group, w: Write, needed: set) -> int | None:
         "How many loops group and write would share, or None if they cannot be one kernel."
         both, first = [*g.writes, w], g.writes[0]
-        if w.update or first.update or self.too_large(both): return None
+        touched = g.reads | w.reads | {o.holder for o in both}
+        if w.update or first.update or len(touched) > self.limits["buffers"]: return None
+        if sum(o.nodes for o in both) > self.limits["nodes"]: return None
         if any(h.waits(g) for h in needed - {g}): return None
         if w.holder is first.holder: return 0
         if all(o.holder.numel == 1 for o in both): return 0
         if g not in needed and not w.reads & g.reads: return None
         n = self.common(g, w)
         return n if n and self.worth(both, n) else None
-
-    def too_large(self, both: list[Write]) -> bool:
-        "Whether one kernel of all these writes would exceed a limit."
-        touched = set().union(*(o.reads | {o.holder} for o in both))
-        nodes = sum(o.nodes for o in both)
-        return nodes > self.limits["nodes"] or len(touched) > self.limits["buffers"]
 
     def worth(self, both: list[Write], n: int) -> bool:
         "Whether `n` shared loops feed all threads, fit the cache, and hold one contraction."
@@ -270,10 +256,9 @@ class Grouper:
 
     def last_reader(self, n: Node, buffer) -> bool:
         "Whether what writes `n` can run after all others that read `buffer`; if so, it will."
-        if len(homes := self.home.get(n, ())) != 1: return False
-        g, = homes
+        g, *others = self.home.get(n, [None])
         readers = [r for r in self.groups if r is not g and any(t.arg is buffer for t in r.reads)]
-        if any(r.waits(g) for r in readers): return False
+        if g is None or others or any(r.waits(g) for r in readers): return False
         for r in readers: self.wait(g, 1 << r.number | r.before)
         return True
 
