@@ -203,7 +203,12 @@ def given_up(t: Tensor) -> Buffer:
     try:
         t.own = None
         if any(n() is not None for n in names): b = Buffer(b.size, b.dtype, b.device, b.data())
-    finally: t.own = leaf(b, shape)
+    finally:
+        stopped = None
+        while t.own is None:                                   # Ctrl-C may strike here, too
+            try: t.own = leaf(b, shape)
+            except KeyboardInterrupt as e: stopped = e
+        if stopped: raise stopped
     return b
 
 # %% ../nbs/31_jit.ipynb #64d79a6f
