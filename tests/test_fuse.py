@@ -263,3 +263,9 @@ def test_a_chain_needs_two_slots():
     for _ in range(6): x = x @ x.T
     schedule, _, _ = schedule_of(C, canonical(C, [x.node]))
     assert schedule.arena == 2 * 64 * 64 * 4
+
+
+def test_a_key_tells_minus_zero_from_zero():
+    x = filled(3)
+    def key(fill): return key_of(canonical(C, [x.pad(((1, 1),), fill).node]))[0]
+    assert key(0.0) == key(0.0) and key(0.0) != key(-0.0) and key(float("nan")) == key(float("nan"))

@@ -147,7 +147,7 @@ def key_of(roots: list[Node]) -> tuple[tuple, list, list]:
     known = {    # what is told of an argument, where not all of it
         Op.BUFFER: lambda b: (buffers.setdefault(b, len(buffers)), b.size),
         Op.VAR:    lambda v: variables.setdefault(v, len(variables)),
-        Op.CONST:  repr, Op.CONTIGUOUS: lambda _: None}
+        Op.CONST:  repr, Op.PAD: repr, Op.CONTIGUOUS: lambda _: None}     # 0.0 is not -0.0
     for n in toposort(*roots):
         number[n] = len(number)
         arg = known[n.op](n.arg) if n.op in known else n.arg
