@@ -75,8 +75,9 @@ def reshaped(n: Node, idx) -> tuple:
     if 0 in n.shape: return (num(0),) * len(source)
     here, there = ends(n.shape), ends(source)
     for p in sorted(here.keys() & there.keys()):
-        f = flatten(idx[i:here[p]], n.shape[i:here[p]])
-        out += unflatten(f, source[j:there[p]])
+        mine, theirs = slice(i, here[p]), slice(j, there[p])
+        if n.shape[mine] == source[theirs]: out += idx[mine]
+        else: out += unflatten(flatten(idx[mine], n.shape[mine]), source[theirs])
         i, j = here[p], there[p]
     return out
 
