@@ -6,6 +6,7 @@ from tinylit import Tensor, nn, optim
 from tinylit.backend.device import Buffer, Unavailable, device as find_device
 from tinylit.cli import CNN
 from tinylit.compiler.fuse import fuse, legal_kernels
+from tinylit.compiler.index import legal_indexed
 from tinylit.compiler.place import place
 from tinylit.compiler.realize import ALIGN, Schedule, Unit, canonical, key_of, lifetimes, outputs_of, plan, schedule_of
 from tinylit.graph.node import toposort, workspace
@@ -218,6 +219,7 @@ def test_several_kernels_in_a_legal_order():
     with workspace():
         kernels, _ = fuse(outputs_of(canonical(C, [t.node for t in several()])), C.limits)
         legal_kernels(kernels)
+        for k in kernels: legal_indexed(k.sink)
         assert len(kernels) > 4
         with pytest.raises(AssertionError, match="too early"): legal_kernels(kernels[::-1])
 
