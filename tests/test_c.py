@@ -336,3 +336,17 @@ print("fine")
 """
     run = python(text, TINYLIT_TARGET="c:threads=2")
     assert run.stdout == "fine\n", run.stderr
+
+
+def test_settings_that_mean_nothing_say_so_or_do_no_harm():
+    for text in ("c:lanes", "c:lanes=x", "c:lanes=8=9"):
+        run = python(ADD, TINYLIT_TARGET=text)
+        assert f"ValueError: TINYLIT_TARGET={text}" in run.stderr, run.stderr
+    for level in ("foo", "-1", "1.5"):
+        run = python(ADD, TINYLIT_DEBUG=level)
+        assert run.stdout.strip().endswith("9.0"), run.stderr
+
+
+def test_a_compiler_that_writes_nothing_is_named(cache):
+    run = python(ADD, CC="echo", TINYLIT_CACHE=str(cache))
+    assert "CompileError" in run.stderr, run.stderr

@@ -39,7 +39,8 @@ def test_lines_are_those_of_the_check(tmp_path):
 
 @pytest.mark.parametrize("args, env, said", [
     (["demo", "--device", "abacus"], {}, "no device is called 'abacus'"),
-    (["demo", "--data", "mnist"], {"TINYLIT_DATA": "/nowhere"}, "TINYLIT_DATA=/nowhere holds no mnist.npz")])
+    (["demo", "--data", "mnist"], {"TINYLIT_DATA": "/nowhere"}, "TINYLIT_DATA=/nowhere holds no mnist.npz"),
+    (["demo", "--steps", "0"], {}, "at least 1"), (["demo", "--folder", "/dev/null/x"], {}, "/dev/null")])
 def test_mistakes_are_one_line(tmp_path, args, env, said):
     r = tinylit(*args, folder=tmp_path, **env)
     assert r.returncode == 2 and said in r.stderr and "Traceback" not in r.stderr

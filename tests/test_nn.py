@@ -226,3 +226,15 @@ def test_half_floats_train_with_wide_state(device):
     o.step()
     assert p.dtype.name == "float16" and o.m[0].dtype.name == "float32"
     close(p, [0.875, 1.875], 1e-3)
+
+
+MISTAKES = [
+    (lambda: nn.BatchNorm(3)(Tensor.ones(2, 4)), r"BatchNorm of \(3,\).*\(2, 4\)"),
+    (lambda: nn.BatchNorm(3)(Tensor.ones(3)), r"BatchNorm of \(3,\).*\(3,\)"),
+    (lambda: nn.Conv2d(3, 4, 0), "positive"), (lambda: nn.Conv2d(3, 4, 3, groups=0), "positive"),
+    (lambda: nn.Conv2d(3, 4, 3, groups=2), "multiples of 2"), (lambda: nn.Linear(-1, 2), r"\(2, -1\)")]
+
+
+@pytest.mark.parametrize("wrong, words", MISTAKES)
+def test_a_layer_that_cannot_be_says_why(wrong, words):
+    with pytest.raises(ValueError, match=words): wrong()

@@ -123,3 +123,8 @@ def test_training_goes_on_where_it_was_saved(device, tmp_path):
     expected = train(first, 5)
     load_state_dict(second, safe_load(path))
     assert train(second, 5) == expected
+
+
+def test_the_name_of_the_metadata_is_taken(tmp_path):
+    with pytest.raises(ValueError, match="__metadata__"): safe_save({"__metadata__": Tensor(1.0)}, tmp_path / "w")
+    assert not list(tmp_path.iterdir())

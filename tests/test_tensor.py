@@ -650,3 +650,40 @@ def test_copies_are_places_of_their_own(device):
         twin.assign([5, 6])
         assert w.tolist() == [1, 2]
     assert copy.deepcopy(Tensor([[1, 2]]).T).tolist() == [[1], [2]] and not copy.deepcopy(w * 2).requires_grad
+
+
+# --- what goes wrong says what, and what to do ---
+
+MISTAKES = [
+    (lambda x: x.sum("a"), "reduce: axis 'a'"), (lambda x: x.unsqueeze(1.5), "axis 1.5"),
+    (lambda x: x.flatten(1, 0), r"1 to 0 of \(2, 3\)"),
+    (lambda x: x @ [1, 2, 3], "matmul"), (lambda x: x.matmul(3), "matmul"),
+    (lambda x: x.gather(0, [[0, 0, 0]]), "gather"), (lambda x: x.cat(3), "joining of 3"),
+    (lambda x: x.scatter_add(0, Tensor([[0, 0, 0]]), 3), "scatter of 3"),
+    (lambda x: x.scatter_reduce(0, Tensor([[0, 0, 0]]), x[:1], "mul"), "'mul'.*sum, prod, amax"),
+    (lambda x: x.cross_entropy([0, 1]), "cross_entropy"), (lambda x: x.conv2d(3), "conv2d of 3"),
+    (lambda x: x.conv2d(Tensor(1.0)), r"conv2d of \(2, 3\) with weight \(\)"),
+    (lambda x: x.assign("a"), "does not fit float32"), (lambda x: Tensor(2**40), "dtype="),
+    (lambda x: Tensor.zeros(-1), r"\(-1,\)"), (lambda x: Tensor.full(-1, 0), r"\(-1,\)"),
+    (lambda x: Tensor.rand(2, -1), r"\(2, -1\)"), (lambda x: Tensor.eye(-1), r"\(-1,\)"),
+    (lambda x: Tensor.arange(0, 5, 0), "steps of 0"), (lambda x: Tensor.manual_seed(1.5), "integer"),
+    (lambda x: Tensor.rand(2, dtype="int32"), "randint"), (lambda x: Tensor.randn(2, dtype="int8"), "randint"),
+    (lambda x: Tensor.zeros(0).gather(0, Tensor([0])), "does not fit"),
+    (lambda x: Tensor.zeros(0).scatter_add(0, Tensor([0]), Tensor([1.0])), "does not fit")]
+
+
+@pytest.mark.parametrize("wrong, words", MISTAKES)
+def test_a_mistake_names_the_operation(device, wrong, words):
+    with pytest.raises((ValueError, TypeError), match=words): wrong(Tensor(grid(2, 3)))
+
+
+def test_axes_are_whole_numbers_of_any_make(device):
+    same(Tensor(grid(2, 3)).sum(np.int64(1)), [3, 12])
+    same(Tensor(grid(2, 3)).max([0, np.int8(1)]), 5)
+
+
+def test_nothing_is_put_nowhere(device):
+    t = Tensor([1.0, 2.0])
+    t[[]] = 5.0
+    assert t.tolist() == [1, 2]
+    assert Tensor.zeros(0).gather(0, Tensor([], dtype="int32")).tolist() == []

@@ -236,7 +236,9 @@ def page(title: str, parts: dict) -> str:
 def demo(args) -> int:
     "Train an MLP and a CNN, print what they reached and what a step costs, and write pictures."
     if args.device: os.environ["TINYLIT_DEVICE"] = args.device
+    if args.steps < 1: raise ValueError(f"--steps {args.steps}: at least 1")
     folder = Path(args.folder)
+    folder.mkdir(parents=True, exist_ok=True)
     sets = data.mnist() if args.data == "mnist" else data.digits()
     x = sets[0]
     print(f"{len(sets[0]):,} images of {x.shape[2]}x{x.shape[3]} to learn from, {len(sets[2]):,} to be tested on; device {default_device().name}")
@@ -247,7 +249,6 @@ def demo(args) -> int:
         accounts[run.name] = ledger(run.step, Tensor(list(range(64))))
         print(run, "one step:", accounts[run.name], sep="\n", end="\n\n")
     pictures = demo_pictures(runs, sets[2])
-    folder.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures.items(): picture.save(folder / f"{name}.svg")
     report = {"Result": "".join(f"<p>{escape(str(r))}</p>" for r in runs), **pictures, **accounts}
     (folder / "index.html").write_text(page("tinylit demo", report), "utf-8")

@@ -180,7 +180,8 @@ compiler.update(kernels=kernels, source=source)
 # %% ../nbs/49_ledger.ipynb #f6a40186
 def watched(schedule: Schedule, device: CompilingDevice, *arguments):
     "Launches a schedule and says what TINYLIT_DEBUG asks for."
-    level = int(os.environ.get("TINYLIT_DEBUG") or 0)
+    text = os.environ.get("TINYLIT_DEBUG") or "0"
+    level = int(text) if text.isdecimal() else 1
     if not level: return launch(schedule, device, *arguments)
     unit, alone = schedule.unit, range(len(schedule.unit.kernels)) if level > 1 else [None]
     runs = [device.load(unit.source(only)) for only in alone]

@@ -6,8 +6,9 @@
 __all__ = ['ROTATIONS', 'PARITY', 'BLOCK', 'stream', 'rotate', 'threefry', 'Stream', 'manual_seed', 'random_bits', 'uniform',
            'normal', 'integers']
 
-# %% ../nbs/12_random.ipynb #9c0975da
+# %% ../nbs/12_random.ipynb #0654b1d2
 import math
+import operator
 from .graph.op import Op
 from .graph.dtype import dtypes
 from .graph.node import Node, const, iota
@@ -42,7 +43,7 @@ class Stream:
     def __init__(self, seed: int = 0): self.restart(seed)
     def restart(self, seed: int):
         "From the beginning, with the low 32 bits of `seed`."
-        self.seed, self.drawn = seed, 0
+        self.seed, self.drawn = operator.index(seed), 0
 
     def place(self, n: int) -> tuple:
         "Seed, high and low word of the counter for the next `n` numbers."
@@ -86,6 +87,7 @@ def unit_double(a: Node, b: Node) -> Node:
 # %% ../nbs/12_random.ipynb #ee99023d
 def uniform(shape: tuple, dtype=dtypes.float32) -> Node:
     "Uniform in [0, 1): never 1, whatever the dtype."
+    if not dtype.is_float: raise TypeError(f"rand makes floats, not {dtype}: see randint, or cast")
     a, b = random_bits(math.prod(shape))
     wide = dtype is dtypes.float64
     u = unit_double(a, b) if wide else unit(a, DIGITS[dtype.name]).cast(dtype)
@@ -94,6 +96,7 @@ def uniform(shape: tuple, dtype=dtypes.float32) -> Node:
 # %% ../nbs/12_random.ipynb #d7d33ce5
 def normal(shape: tuple, dtype=dtypes.float32) -> Node:
     "Mean 0, variance 1, by Box and Muller (1958): a radius from one word, an angle from the other."
+    if not dtype.is_float: raise TypeError(f"randn makes floats, not {dtype}: see randint, or cast")
     a, b = random_bits(math.prod(shape))
     radius = ((1 - unit(a, 24)).log() * -2).sqrt()
     angle = unit(b, 24) * (2 * math.pi)

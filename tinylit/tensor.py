@@ -269,6 +269,11 @@ def is_data(key) -> bool:
 # %% ../nbs/13_tensor.ipynb #8ad26a7c
 REDUCES = {"sum": Op.ADD, "prod": Op.MUL, "amax": Op.MAX}
 
+def only_tensors(what: str, *xs):
+    "TypeError that names `what` was asked for, unless all `xs` are tensors."
+    for x in xs:
+        if not isinstance(x, Tensor): raise TypeError(f"{what} of {x!r}: make it a Tensor(...) first")
+
 class Lookup:
     "Elements at positions that are data, and back."
     __slots__ = ()
@@ -282,6 +287,8 @@ class Lookup:
         "self[index[i, j], j] meets src[i, j] for dim 0, in order, by a row of `REDUCES`."
         dim = axis_of(dim, self.ndim, "scatter")
         self.fits(f"scatter ({reduce})", dim, index)
+        only_tensors("scatter", src)
+        if reduce not in REDUCES: raise ValueError(f"scatter by {reduce!r}, not {', '.join(REDUCES)}")
         if index.shape != src.shape:
             raise ValueError(f"scatter: index {index.shape} and source {src.shape} need one shape")
         nodes = self.node, index.int().node, src.cast(self.dtype).node
@@ -289,7 +296,9 @@ class Lookup:
     def scatter_add(self, dim: int, index, src): return self.scatter_reduce(dim, index, src, "sum")
     def fits(self, what: str, dim: int, index):
         "ValueError unless `index` has the axes of this tensor and, beside `dim`, stays inside."
-        inside = all(i <= n for a, (i, n) in enumerate(zip(index.shape, self.shape)) if a != dim)
+        only_tensors(what, index)
+        inside = all(i <= n if a != dim else n or not index.numel
+                     for a, (i, n) in enumerate(zip(index.shape, self.shape)))
         if index.ndim != self.ndim or not inside or not index.dtype.is_int:
             index = f"an index of {index.dtype} {index.shape}"
             raise ValueError(f"{what} along axis {dim} of {self.shape}: {index} does not fit")
@@ -318,7 +327,9 @@ class Join:
 def several(first, others: tuple) -> list:
     "`first` and the others, which may come as one list."
     many = len(others) == 1 and isinstance(others[0], (list, tuple))
-    return [first, *(others[0] if many else others)]
+    parts = [first, *(others[0] if many else others)]
+    only_tensors("joining", *parts)
+    return parts
 
 # %% ../nbs/13_tensor.ipynb #56d0af45
 class Autograd:

@@ -147,7 +147,7 @@ class Compiler:
             text, built, check = (Path(folder, name) for name in ("kernels.c", "so", "sum"))
             text.write_text(source, "utf-8")
             done = self.call(*FLAGS, str(text), "-o", str(built), "-lm")
-            if done.returncode: raise CompileError(source, done.stderr)
+            if done.returncode or not built.exists(): raise CompileError(source, done.stderr)
             check.write_text(digest(built.read_bytes()))
             os.replace(check, path.with_suffix(".sum"))
             os.replace(built, path)

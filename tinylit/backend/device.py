@@ -82,7 +82,8 @@ def target(name: str) -> dict[str, int]:
     "What TINYLIT_TARGET (`c:lanes=8,threads=2`) fixes for device `name`, equal on all machines."
     kind, _, settings = os.environ.get("TINYLIT_TARGET", "").partition(":")
     pairs = (s.split("=") for s in settings.split(",") if s) if kind == name else ()
-    return {key: int(value) for key, value in pairs}
+    try: return {key: int(value) for key, value in pairs}
+    except ValueError: raise ValueError(f"TINYLIT_TARGET={kind}:{settings} is not like c:lanes=8") from None
 
 # %% ../../nbs/09_device.ipynb #292e6a53
 def cache_folder() -> Path:
@@ -167,8 +168,8 @@ def pack(values: list, dtype: DType) -> bytes:
     try:
         written = list(map(PACKERS.get(dtype.name, int), values))
         return struct.pack(f"{len(written)}{dtype.fmt}", *written)
-    except (struct.error, OverflowError, ValueError) as e:
-        raise ValueError(f"a value does not fit {dtype}: {e}") from None
+    except (struct.error, OverflowError, ValueError, TypeError) as e:
+        raise ValueError(f"a value does not fit {dtype}: {e}; dtype=... chooses another") from None
 
 # %% ../../nbs/09_device.ipynb #b008a19b
 def unpack(data, dtype: DType) -> list:
@@ -200,7 +201,7 @@ def find_backend(name: str):
     "Imports the module that registers device `name`. Raises Unavailable if there is none."
     try: importlib.import_module(f"tinylit.backend.{name}")
     except ModuleNotFoundError as e:
-        raise Unavailable(f"no device is called {name!r} ({e})") from None
+        raise Unavailable(f"no device is called {name!r} ({e}); `tinylit devices` lists them") from None
     if name not in registry:
         raise Unavailable(f"no device is called {name!r}; known so far: {', '.join(registry)}")
 

@@ -13,6 +13,7 @@ from .op import Op
 # %% ../../nbs/05_movement.ipynb #e5302a90
 def axis_of(axis: int, ndim: int, what: str = "axis_of") -> int:
     "`axis` counted from the front, negative ones from the back; IndexError names `what` asked."
+    if not hasattr(axis, "__index__"): raise TypeError(f"{what}: axis {axis!r} is no whole number")
     most = max(ndim, 1)                                       # a scalar puts up with axis 0
     if not -most <= axis < most:
         raise IndexError(f"{what}: axis {axis} does not exist in a shape of {ndim} axes")
@@ -133,6 +134,7 @@ class Views:
     def flatten(self, start: int = 0, end: int = -1):
         "Axes `start` to `end` merged into one."
         start, end = (axis_of(k, self.ndim, "flatten") for k in (start, end))
+        if start > end: raise ValueError(f"flatten from axis {start} to {end} of {self.shape}")
         merged = math.prod(self.shape[start:end + 1])
         return self.reshape(self.shape[:start] + (merged,) + self.shape[end + 1:])
 

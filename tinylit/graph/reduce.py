@@ -24,7 +24,7 @@ class Reductions:
         return y if keepdim else y.drop(axes)
     def axes(self, axis=None) -> tuple:
         "The axes that `axis` names, counted from the front, in order."
-        axes = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+        axes = range(self.ndim) if axis is None else axis if hasattr(axis, "__iter__") else (axis,)
         return tuple(sorted({axis_of(a, self.ndim, "reduce") for a in axes})) if self.ndim else ()
     def drop(self, axes: tuple):
         "Without `axes`, all of size 1."
@@ -76,6 +76,7 @@ class Contractions:
     __slots__ = ()
     def matmul(self, other):
         "Matrix product: last axis of this, last but one of `other`; leading axes broadcast."
+        if not hasattr(other, "mop"): raise TypeError(f"matmul with {other!r}: use Tensor(...)")
         check_matmul(self.shape, other.shape)
         a = self.unsqueeze(-2) if other.ndim > 1 else self                    # (..., i, 1, k)
         b = other.transpose() if other.ndim > 1 else other

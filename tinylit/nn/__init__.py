@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from types import ModuleType
 from ..graph.dtype import bounds_of
-from ..tensor import Tensor, method
+from ..tensor import Tensor, method, only_tensors
 
 # %% ../../nbs/14_layers.ipynb #1e79fa49
 def pair(v, n: int = 2) -> tuple:
@@ -31,7 +31,8 @@ def cut_windows(x: Tensor, size: tuple, stride, padding, dilation, value=0) -> T
 @method
 def conv2d(x: Tensor, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
     "(N, C, H, W) with weight (O, C/groups, KH, KW) to (N, O, H', W'): windows, multiply, sum."
-    (n, *chw), (o, c, *k) = x.shape, weight.shape
+    only_tensors("conv2d", weight)
+    (n, *chw), (o, c, *k) = (t.shape if t.ndim == 4 else (1, 1) for t in (x, weight))
     if len(chw) != 3 or len(k) != 2 or chw[0] != c * groups or o % groups:
         names = f"{x.shape} with weight {weight.shape} and groups={groups}"
         raise ValueError(f"conv2d of {names}: not (N, C, H, W) and (O, C/groups, KH, KW), "
@@ -78,7 +79,8 @@ def dropout(x: Tensor, p: float = 0.5) -> Tensor:
 @method
 def cross_entropy(x: Tensor, target: Tensor) -> Tensor:
     "Mean over the rows of -log_softmax(x)[target]; `target` holds class numbers."
-    if target.shape != x.shape[:-1] or not target.dtype.is_int:
+    only_tensors("cross_entropy", target)
+    if target.shape != x.shape[:-1] or not x.ndim or not target.dtype.is_int:
         names = f"{x.shape[:-1]}, got {target.dtype} {target.shape}"
         raise ValueError(f"cross_entropy of {x.shape} needs integer class numbers of shape {names}")
     mine = target.unsqueeze(-1).eq(x.iota(x.shape[-1]))
@@ -105,8 +107,9 @@ class Conv2d:
     def __init__(self, inputs: int, outputs: int, kernel_size, stride=1, padding=0, dilation=1,
                  groups: int = 1, bias: bool = True):
         size = pair(kernel_size)
-        if inputs % groups or outputs % groups:
-            raise ValueError(f"Conv2d: {inputs} and {outputs} channels are no multiples of {groups} groups")
+        if min(inputs, outputs, groups, *size) < 1 or inputs % groups or outputs % groups:
+            raise ValueError(f"Conv2d: {inputs} and {outputs} channels must be multiples of "
+                             f"{groups} groups, and the kernel's sizes {size} positive")
         bound = 1 / math.sqrt(inputs // groups * math.prod(size))
         self.weight = learned(outputs, inputs // groups, *size, bound=bound)
         self.bias = learned(outputs, bound=bound) if bias else None
@@ -154,6 +157,8 @@ class BatchNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         mean, var = self.running_mean, self.running_var
+        if x.shape[1:2] != mean.shape:
+            raise ValueError(f"BatchNorm of {mean.shape} does not fit axis 1 of {x.shape}")
         if self.training: mean, var = self.statistics(x)
         scale = (var + self.eps).rsqrt()
         if self.weight is not None: scale = scale * self.weight

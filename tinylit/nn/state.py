@@ -42,6 +42,7 @@ def safe_save(tensors: dict, path, metadata: dict | None = None) -> Path:
     "Writes {name: Tensor} as a safetensors file, whole or not at all; `metadata` is {str: str}."
     widest_first = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     tensors, path = dict(widest_first), Path(path)
+    if "__metadata__" in tensors: raise ValueError(f"{path}: '__metadata__' is no name for a tensor")
     realize(*tensors.values())
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:

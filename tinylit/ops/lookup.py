@@ -64,6 +64,7 @@ def lookup(x, key):
 def put(x, key, value):
     "`x[key] = value` for such a key; where it names one element twice, the last value stays."
     places = Tensor.arange(x.numel, device=x.device).reshape(x.shape).lookup(key)
+    if not places.numel: return
     order = Tensor.arange(places.numel, device=x.device)
     nobody = Tensor.full(x.numel, -1, device=x.device)
     last = nobody.scatter_reduce(0, places.flatten(), order, "amax")
