@@ -668,6 +668,7 @@ MISTAKES = [
     (lambda x: Tensor.rand(2, -1), r"\(2, -1\)"), (lambda x: Tensor.eye(-1), r"\(-1,\)"),
     (lambda x: Tensor.arange(0, 5, 0), "steps of 0"), (lambda x: Tensor.manual_seed(1.5), "integer"),
     (lambda x: Tensor.rand(2, dtype="int32"), "randint"), (lambda x: Tensor.randn(2, dtype="int8"), "randint"),
+    (lambda x: x.sum().gradient(3), "gradient of 3"),
     (lambda x: Tensor.zeros(0).gather(0, Tensor([0])), "does not fit"),
     (lambda x: Tensor.zeros(0).scatter_add(0, Tensor([0]), Tensor([1.0])), "does not fit")]
 
@@ -687,3 +688,16 @@ def test_nothing_is_put_nowhere(device):
     t[[]] = 5.0
     assert t.tolist() == [1, 2]
     assert Tensor.zeros(0).gather(0, Tensor([], dtype="int32")).tolist() == []
+
+
+def test_a_range_of_wide_numbers(device):
+    assert Tensor.arange(2**40, 2**40 + 2, dtype="int64").tolist() == [2**40, 2**40 + 1]
+    assert Tensor.arange(0, 1, 0.1, dtype="float64").tolist()[3] == 3 * 0.1
+
+
+def test_the_gradient_that_comes_in_may_be_numbers(device):
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    (w * w).backward([1, 10])
+    assert w.grad.tolist() == [2, 40]
+    other = Tensor([1.0, 1.0], device="c" if device == "numpy" else "numpy")
+    with pytest.raises(ValueError, match="cannot meet"): (w * w).backward(other)

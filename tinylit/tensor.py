@@ -358,7 +358,8 @@ class Autograd:
         inside = set(toposort(self.node))
         wrt = [(t, n) for t in list(leaves.values()) for n in t.names() if n in inside]
         if not wrt: raise ValueError("backward reaches no tensor with requires_grad=True")
-        seed = None if gradient is None else gradient.cast(self.dtype).expand(self.shape).node
+        if isinstance(gradient, Tensor): gradient = gradient.cast(self.dtype)
+        seed = None if gradient is None else value_for(self, gradient).expand(self.shape).node
         for (t, _), g in zip(wrt, grad(self.node, [n for _, n in wrt], seed)):
             g = object.__new__(type(t)).start(g, t.device)
             t.grad = g if t.grad is None else t.grad + g
@@ -366,6 +367,7 @@ class Autograd:
     def gradient(self, *wrt):
         "Derivatives of this number by each tensor of `wrt`; they can be differentiated again."
         if self.shape: raise ValueError(f"gradient of {self.shape}: reduce it to one number first")
+        only_tensors("gradient", *wrt)
         return [self.like(g, *wrt) for g in grad(self.node, [w.node for w in wrt])]
 
 # %% ../nbs/13_tensor.ipynb #bef29f04

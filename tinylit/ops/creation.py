@@ -51,6 +51,8 @@ class Shaped:
         if stop is None: start, stop = 0, start
         if not step: raise ValueError(f"arange from {start} to {stop} in steps of 0 never ends")
         count = iota(max(0, math.ceil((stop - start) / step)))
+        d = dtype_of(dtype or dtypes.int32)
+        if d.bits == 64: count = count.cast(dtypes.float64 if d.is_float else dtypes.int64)
         return cls((count if step == 1 else count * step) + start, dtype, **kw)
 
 # %% ../../nbs/12b_creation.ipynb #dbf32eb1
