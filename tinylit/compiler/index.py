@@ -18,6 +18,7 @@ from operator import mul
 from ..graph.op import Op, ELEMENTWISE
 from ..graph.dtype import dtypes
 from ..graph.node import Node, analysis, const, put, toposort
+from ..graph.rewrite import same
 from ..graph.algebra import add, bounds, clamp, divmod_form, flatten, form, linear
 from ..graph.algebra import loop, num, plain, ranges, unflatten, within
 
@@ -158,7 +159,7 @@ def vanishes(n: Node, gate: Node) -> bool:
 def guarded(gate: Gate, x: Node, fill) -> Node:
     "`x` where `gate` holds, else `fill`."
     if gate is None: return x
-    if not fill and vanishes(x, gate): return x
+    if same(fill, 0) and vanishes(x, gate): return x                # -0.0 is another number
     return Node(Op.WHERE, x.dtype, (gate, x, const(fill, x.dtype)))
 
 # %% ../../nbs/22_index.ipynb #043952f4
