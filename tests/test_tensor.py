@@ -701,3 +701,9 @@ def test_the_gradient_that_comes_in_may_be_numbers(device):
     assert w.grad.tolist() == [2, 40]
     other = Tensor([1.0, 1.0], device="c" if device == "numpy" else "numpy")
     with pytest.raises(ValueError, match="cannot meet"): (w * w).backward(other)
+
+
+def test_products_in_a_matmul_are_as_wide_as_their_sum(device):
+    a, b = (Tensor([300.0, x], dtype="float16") for x in (-300.0, 300.0))
+    assert (a @ b).item() == 0 and (a @ b).dtype.name == "float16"
+    assert (Tensor([100, 100], dtype="int8") @ Tensor([100, 100], dtype="int8")).item() == 20_000

@@ -81,7 +81,9 @@ class Contractions:
         a = self.unsqueeze(-2) if other.ndim > 1 else self                    # (..., i, 1, k)
         b = other.transpose() if other.ndim > 1 else other
         b = b.unsqueeze(-3) if self.ndim > 1 and other.ndim > 1 else b        # (..., 1, j, k)
-        return (a * b).sum(-1)
+        d = (a * b).dtype                             # narrow numbers are multiplied as wide ones
+        y = (a.cast(d.accumulator) * b.cast(d.accumulator)).sum(-1)
+        return y.cast(d) if d.is_float else y
     def __matmul__(self, other): return self.matmul(other)
 
 # %% ../../nbs/06_reduce.ipynb #7634001b
