@@ -238,3 +238,8 @@ MISTAKES = [
 @pytest.mark.parametrize("wrong, words", MISTAKES)
 def test_a_layer_that_cannot_be_says_why(wrong, words):
     with pytest.raises(ValueError, match=words): wrong()
+
+
+def test_products_in_a_convolution_are_as_wide_as_their_sum(device):
+    x, w = (Tensor([[[[300.0, v]]]], dtype="float16") for v in (-300.0, 300.0))
+    assert x.conv2d(w).item() == 0 and x.conv2d(w).dtype.name == "float16"

@@ -41,7 +41,9 @@ def conv2d(x: Tensor, weight, bias=None, stride=1, padding=0, dilation=1, groups
     h, w = x.shape[2:4]
     x = x.reshape(n, groups, 1, c, h, w, *k)
     weight = weight.reshape(1, groups, o // groups, c, 1, 1, *k)
-    y = (x * weight).sum((3, 6, 7)).reshape(n, o, h, w)
+    d = (x * weight).dtype                            # as in a matmul, wide products
+    y = (x.cast(d.accumulator) * weight.cast(d.accumulator)).sum((3, 6, 7)).reshape(n, o, h, w)
+    y = y.cast(d) if d.is_float else y
     return y if bias is None else y + bias.reshape(1, o, 1, 1)
 
 # %% ../../nbs/14_layers.ipynb #9abba19d
