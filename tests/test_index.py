@@ -16,7 +16,6 @@ from tinylit.graph.node import Node, iota, toposort, workspace
 from tinylit.graph.op import Op
 from tinylit.tensor import Tensor
 from tinylit.graph.rewrite import rewrite, simplify
-from tinylit.tensor import Tensor
 
 CPU = device("numpy")
 folding = {Op.ADD: sum, Op.MUL: math.prod, Op.MAX: max}
