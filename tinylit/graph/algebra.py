@@ -48,9 +48,10 @@ def linear(parts, constant: int = 0) -> Node:
     for x, k in parts:
         if x.op is Op.LINEAR: constant += k * x.arg[1]
         for a, c in terms(x): total[a] = total.get(a, 0) + k * c
-    pairs = [undivided(a, c) for a, c in total.items() if c] + rejoined(total)
-    if any(a.op is Op.LINEAR for a, _ in pairs): return linear(pairs, constant)
-    atoms = tuple(sorted((a for a, _ in pairs), key=order))
+    if any(a.op is Op.WITHIN or a.op is Op.MOD for a in total):
+        pairs = [undivided(a, c) for a, c in total.items() if c] + rejoined(total)
+        if any(a.op is Op.LINEAR for a, _ in pairs): return linear(pairs, constant)
+    atoms = tuple(sorted((a for a, c in total.items() if c), key=order))
     coefficients = tuple(total[a] for a in atoms)
     return Node(Op.LINEAR, INDEX, atoms, (coefficients, constant))
 
@@ -157,17 +158,17 @@ def quotient(f: Node, k: int) -> Node:
 # %% ../../nbs/21_algebra.ipynb #2420f9e9
 def flatten(idx, shape: tuple) -> Node:
     "The row-major position of a multi-dimensional index."
-    strides = [math.prod(shape[i:]) for i in range(1, len(shape) + 1)]
-    return linear(zip(idx, strides))
+    parts = [(f, math.prod(shape[i + 1:])) for i, (f, n) in enumerate(zip(idx, shape)) if n != 1]
+    return parts[0][0] if len(parts) == 1 else linear(parts)
 
 def unflatten(f: Node, shape: tuple) -> tuple:
     "The multi-dimensional index at row-major position `f`."
-    if not shape: return ()
-    inner = []
-    for n in reversed(shape[1:]):
-        f, r = divmod_form(f, n)
-        inner.append(r)
-    return (f if shape[0] != 1 else num(0), *reversed(inner))
+    out = []
+    for i in reversed(range(len(shape))):
+        alone = math.prod(shape[:i]) == 1              # nothing is left for the axes in front
+        f, r = (num(0), f) if alone else divmod_form(f, shape[i])
+        out.append(r)
+    return tuple(reversed(out))
 
 # %% ../../nbs/21_algebra.ipynb #fad5250a
 def clamp(x: Node, lo: int, hi: int) -> Node:
