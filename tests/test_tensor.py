@@ -707,3 +707,11 @@ def test_products_in_a_matmul_are_as_wide_as_their_sum(device):
     a, b = (Tensor([300.0, x], dtype="float16") for x in (-300.0, 300.0))
     assert (a @ b).item() == 0 and (a @ b).dtype.name == "float16"
     assert (Tensor([100, 100], dtype="int8") @ Tensor([100, 100], dtype="int8")).item() == 20_000
+
+
+def test_a_scatter_to_one_place_adds_every_turn(device):
+    x = Tensor([1.0, 2.0, 3.0, 4.0])
+    here = Tensor.full(4, 0, dtype="int32")                       # known before anything runs
+    assert Tensor.zeros(1).scatter_add(0, here, x).tolist() == [10.0]
+    assert Tensor.zeros(3).scatter_add(0, here + 2, x).tolist() == [0.0, 0.0, 10.0]
+    assert Tensor.zeros(1).scatter_add(0, Tensor([5, -5, 0, 1]), x).tolist() == [10.0]

@@ -304,6 +304,7 @@ def updated(k: Frame, w: Write, idx: tuple, loops: tuple) -> tuple:
     where, value = (at(k, s, idx) for s in w.value.src[1:])
     place = put(idx, axis, clamp(where, 0, w.holder.shape[axis] - 1))
     old, serial = read(k, w.holder, w.value, place, None), ranges(idx[axis])
+    old = Node(old.op, old.dtype, (*old.src, idx[axis]), old.arg)        # read anew at each turn
     return place, Node(op, old.dtype, (old, value)), tuple(sorted(loops, key=serial.__contains__))
 
 # %% ../../nbs/26_fuse.ipynb #1dcff038
