@@ -158,7 +158,8 @@ def quotient(f: Node, k: int) -> Node:
 # %% ../../nbs/21_algebra.ipynb #2420f9e9
 def flatten(idx, shape: tuple) -> Node:
     "The row-major position of a multi-dimensional index."
-    parts = [(f, math.prod(shape[i + 1:])) for i, (f, n) in enumerate(zip(idx, shape)) if n != 1]
+    parts = [(f, math.prod(shape[i + 1:]))
+             for i, (f, n) in enumerate(zip(idx, shape)) if n != 1]
     return parts[0][0] if len(parts) == 1 else linear(parts)
 
 def unflatten(f: Node, shape: tuple) -> tuple:
@@ -166,7 +167,7 @@ def unflatten(f: Node, shape: tuple) -> tuple:
     out = []
     for i in reversed(range(len(shape))):
         alone = math.prod(shape[:i]) == 1              # nothing is left for the axes in front
-        f, r = (num(0), f) if alone else divmod_form(f, shape[i])
+        f, r = divmod_form(f, shape[i]) if not alone else (num(0), f)
         out.append(r)
     return tuple(reversed(out))
 
