@@ -167,7 +167,8 @@ def unflatten(f: Node, shape: tuple) -> tuple:
     out = []
     for i in reversed(range(len(shape))):
         alone = math.prod(shape[:i]) == 1              # nothing is left for the axes in front
-        f, r = divmod_form(f, shape[i]) if not alone else (num(0), f)
+        if alone: f, r = num(0), f
+        else: f, r = divmod_form(f, shape[i])
         out.append(r)
     return tuple(reversed(out))
 
