@@ -715,3 +715,15 @@ def test_a_scatter_to_one_place_adds_every_turn(device):
     assert Tensor.zeros(1).scatter_add(0, here, x).tolist() == [10.0]
     assert Tensor.zeros(3).scatter_add(0, here + 2, x).tolist() == [0.0, 0.0, 10.0]
     assert Tensor.zeros(1).scatter_add(0, Tensor([5, -5, 0, 1]), x).tolist() == [10.0]
+
+
+def test_leaves_made_from_one_value_are_places_of_their_own(device):
+    w = Tensor([1.0])
+    a, b = Tensor(w, requires_grad=True), Tensor(w, requires_grad=True)
+    (a + b * 2 + w).sum().backward()
+    assert a.grad.tolist() == [1] and b.grad.tolist() == [2]
+    def wishes(): return w + 1, w + 1, w + 1
+    for c, d, e in ([t.realize() for t in wishes()], realize(*(three := wishes())) or three):
+        c, d = c.requires_grad_(), d.requires_grad_()
+        (c + d * 2 + e + (w + 1)).sum().backward()
+        assert c.grad.tolist() == [1] and d.grad.tolist() == [2]
