@@ -63,7 +63,7 @@ class Program:
         pads = [(rng.randint(0, 2), rng.randint(0, 2)) if a == axis else (0, 0) for a in range(x.ndim)]
         return rng.choice([
             lambda: x.permute(rng.sample(range(x.ndim), x.ndim)), lambda: x.flip(axis), lambda: x.pad(pads, 1),
-            lambda: x.slice(axis, slice(lo, rng.randint(lo + 1, n), rng.randint(1, 3))), lambda: x.reshape(-1),
+            lambda: x[(slice(None),) * axis + (slice(lo, rng.randint(lo + 1, n), rng.randint(1, 3)),)], lambda: x.reshape(-1),
             lambda: x.unsqueeze(axis), lambda: x.window(axis, min(n, rng.randint(1, 3)), rng.randint(1, 2))])()
     def memory(self, x: Node, axis: int) -> Node:
         shape = x.shape[:axis] + (self.rng.choice([1, 3, 7]),) + x.shape[axis + 1:]

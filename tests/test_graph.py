@@ -129,6 +129,25 @@ def test_numpy_integers_are_integers():
     x = iota(6)
     assert x.reshape(np.int64(2), np.int32(3)) is x.reshape(2, 3) and "np." not in show(x.reshape(np.int64(2), -1))
     assert x[np.int64(2)] is x[2] and x.window(0, np.int64(2)) is x.window(0, 2)
+    x = x.reshape(2, 3)
+    for f in (x.sum, x.flip, x.unsqueeze, lambda axis: x.window(axis, 2), lambda axis: x.permute(axis, 0)): assert "np." not in show(f(np.int64(1)))
+
+
+def test_movements_that_do_not_fit():
+    x = iota(6).reshape(2, 3)
+    for wrong in (3, (1, 2), ((1, 2),), ((1,), (2,)), ((0, 1, 2), (0, 0)), ((0.5, 1), None), ((0, 1), (0, 1), (0, 1))):
+        for f in (x.pad, x.shrink):
+            with pytest.raises(ValueError, match=r"needs two whole numbers, or None, for each axis of \(2, 3\)"): f(wrong)
+    assert x.pad((None, (1, 0))) is x.pad(((0, 0), (1, 0))) and x.shrink((None, (0, 2))) is x.shrink(((0, 2), (0, 2)))
+    number = iota(1).reshape(())
+    assert number.flip(0) is number and number.sum(0).shape == ()
+    for f in (lambda: number.sum(7), lambda: number.window(0, 1), lambda: number.transpose(), lambda: x.flip(2)):
+        with pytest.raises(IndexError, match="axis"): f()
+
+
+def test_one_key_is_few_movements():
+    x = iota(24).reshape(2, 3, 4)
+    assert len(toposort(x[1, ::-1, None, 1:3])) - len(toposort(x)) == 3 and x[:, :, ...] is x
 
 
 # reduction

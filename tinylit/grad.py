@@ -82,10 +82,10 @@ def unfold(g, y, a):
 # %% ../nbs/11_grad.ipynb #ea7f8e33
 def uncat(g, y, *parts):
     "Each part takes its slice."
-    axis = y.arg
-    sizes = [p.shape[axis] for p in parts]
+    lead = (slice(None),) * y.arg
+    sizes = [p.shape[y.arg] for p in parts]
     ends = accumulate(sizes)
-    return tuple(g.slice(axis, slice(end - n, end)) for n, end in zip(sizes, ends))
+    return tuple(g[(*lead, slice(end - n, end))] for n, end in zip(sizes, ends))
 
 def ungather(g, y, a, i):
     "Each element goes back to where it came from; what came from one place is added."

@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary, ref
 from .graph.op import Op
 from .graph.draw import draw
 from .graph.maths import Maths
-from .graph.movement import Movement, axis_of
+from .graph.movement import axis_of
+from .ops.views import Views
 from .graph.reduce import Reduce
 from .ops.functions import Functions
 from .graph.dtype import dtype_of, dtypes, promote
@@ -260,7 +261,7 @@ class Index:
     __slots__ = ()
     def __getitem__(self, key):
         "`x[0, 1:3, ..., None]` is a view; a key with lists or tensors of integers looks up a copy."
-        return self.lookup(key) if is_data(key) else Movement.__getitem__(self, key)
+        return self.lookup(key) if is_data(key) else Views.__getitem__(self, key)
     def __setitem__(self, key, x):
         "`x[key] = value`, through a view; where lists name one element twice, the last value stays."
         if is_data(key): self.put(key, x)
@@ -439,6 +440,6 @@ def method(f: Callable) -> Callable:
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
 class Tensor(Core, Apply, Casts, Creation, Index, Lookup, Join,
-             Autograd, Assign, Read, Look, Python, Maths, Movement, Reduce, Functions):
+             Autograd, Assign, Read, Look, Python, Maths, Views, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "__weakref__")

@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from weakref import WeakValueDictionary
 from .op import Op, COMPARE, ELEMENTWISE, FLOAT, MOVEMENT, family
 from .maths import Maths
-from .movement import Movement
+from ..ops.views import Views
 from .reduce import Reduce
 from ..ops.functions import Functions
 from .dtype import DType, bounds_of, dtype_of, dtypes, promote
@@ -41,7 +41,7 @@ class Conversions:
         return Node(Op.DETACH, self.dtype, (self,))
 
 # %% ../../nbs/08_node.ipynb #3c2cef1b
-class Node(Conversions, Maths, Movement, Reduce, Functions):
+class Node(Conversions, Maths, Views, Reduce, Functions):
     "An operation on sources with a static argument; interned, so that equal means identical."
     __slots__ = ("op", "dtype", "src", "arg", "shape", "__weakref__")
     def __new__(cls, op: Op, dtype: DType, src: tuple = (), arg=None):

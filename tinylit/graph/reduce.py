@@ -8,7 +8,6 @@ __all__ = ['Reductions', 'Totals', 'Largest', 'check_matmul', 'Contractions', 'R
 # %% ../../nbs/06_reduce.ipynb #c65c8fdb
 import math
 from .op import Op
-from .movement import axis_of
 
 # %% ../../nbs/06_reduce.ipynb #8fd7ec3d
 class Reductions:
@@ -19,16 +18,9 @@ class Reductions:
         raise NotImplementedError(f"{type(self).__name__} does not say how to reduce with {op!r}")
     def reduce(self, op: Op, axis=None, keepdim: bool = False):
         "`op` over `axis` (an int, several, None for all); `keepdim` leaves size 1 in their places."
-        axes = self.axes(axis)
+        axes = self.axes(axis, "reduce")
         y = self.rop(op, axes) if axes else self
-        return y if keepdim else y.drop(axes)
-    def axes(self, axis=None) -> tuple:
-        "The axes that `axis` names, counted from the front, in order."
-        axes = range(self.ndim) if axis is None else axis if hasattr(axis, "__iter__") else (axis,)
-        return tuple(sorted({axis_of(a, self.ndim, "reduce") for a in axes})) if self.ndim else ()
-    def drop(self, axes: tuple):
-        "Without `axes`, all of size 1."
-        return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in axes))
+        return y if keepdim else y.squeeze(axes)
     def count(self, axis=None) -> int:
         "How many elements go into one result over `axis`."
         return math.prod(self.shape[a] for a in self.axes(axis))

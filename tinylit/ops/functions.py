@@ -161,7 +161,7 @@ class Softmax:
         m = x.detach().max(axis, keepdim=True)
         m = m.isinf().where(0, m)                              # inf - inf would be NaN
         y = (x - m).exp().sum(axis, keepdim=True).log() + m
-        return y if keepdim else y.drop(self.axes(axis))
+        return y if keepdim else y.squeeze(self.axes(axis))
     def softmax(self, axis: int = -1):
         "exp(x) over its sum along `axis`: positive, and 1 in all."
         e = self.below_max(axis).exp()
@@ -173,5 +173,5 @@ class Softmax:
 
 # %% ../../nbs/06b_functions.ipynb #2aebf08c
 class Functions(Curves, Rounding, Choices, Activations, Statistics, Positions, Softmax):
-    "The usual functions, from the methods of Maths, Movement and Reduce."
+    "The usual functions, from the methods of Maths, Views and Reduce."
     __slots__ = ()

@@ -7,7 +7,7 @@ __all__ = ['lookup', 'put']
 
 # %% ../../nbs/13b_lookup.ipynb #fd3f9284
 import math
-from ..graph.movement import full_key
+from .views import full_key
 from ..tensor import Tensor, method, value_for
 
 # %% ../../nbs/13b_lookup.ipynb #91e45b10
