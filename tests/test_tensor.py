@@ -727,3 +727,9 @@ def test_leaves_made_from_one_value_are_places_of_their_own(device):
         c, d = c.requires_grad_(), d.requires_grad_()
         (c + d * 2 + e + (w + 1)).sum().backward()
         assert c.grad.tolist() == [1] and d.grad.tolist() == [2]
+
+
+def test_positions_are_on_the_device_of_what_they_name(device):
+    other = Tensor([0], device="c" if device == "numpy" else "numpy")
+    for f in (lambda x: x.gather(0, other), lambda x: x.scatter_add(0, other, Tensor([1.0]))):
+        with pytest.raises(ValueError, match="cannot meet"): f(Tensor([1.0, 2.0]))

@@ -12,61 +12,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from weakref import WeakValueDictionary, ref
 from .graph.op import Op
-from .graph.draw import draw
 from .graph.maths import Maths
 from .graph.movement import axis_of
 from .ops.views import Views
 from .graph.reduce import Reduce
 from .ops.functions import Functions
-from .graph.dtype import dtype_of, dtypes, promote
-from .graph.node import Node, alu, difference, iota, kind_of, substitute, toposort
-from .backend.device import Buffer, Device, buffer_of, device, leaf, pack, unpack
+from .graph.dtype import DType, dtype_of, dtypes, promote
+from .graph.node import Node, alu, difference, iota, substitute, toposort
+from .backend.device import Buffer, Device, buffer_of, device, leaf
 from .grad import full, grad, vjp
 from .ops.creation import Creation
-
-# %% ../nbs/13_tensor.ipynb #f6a4f92a
-NESTS = (list, tuple, range)
-
-def nested_shape(data) -> tuple:
-    "The shape of nested lists; ValueError if they are ragged."
-    if not isinstance(data, NESTS): return ()
-    shapes = {nested_shape(d) for d in data}
-    if len(shapes) > 1:
-        parts = " and ".join(map(str, sorted(shapes)))
-        raise ValueError(f"ragged data: parts of shapes {parts} side by side")
-    return (len(data), *(shapes.pop() if shapes else ()))
-
-def unnest(data) -> list:
-    "The numbers in nested lists, row-major."
-    if isinstance(data, NESTS): return [x for d in data for x in unnest(d)]
-    return [data.item() if hasattr(data, "item") else data]
-
-def nest(values: list, shape: tuple):
-    "The inverse of `unnest`."
-    if not shape: return values[0]
-    n = math.prod(shape[1:])
-    return [nest(values[i * n:(i + 1) * n], shape[1:]) for i in range(shape[0])]
-
-# %% ../nbs/13_tensor.ipynb #1d8388b7
-def from_data(data, dtype, dev: Device) -> Node:
-    "A graph whose value is `data`: a number, nested lists, an array or a graph."
-    if isinstance(data, Node): return data
-    if hasattr(data, "__array__"): return from_array(data, dev)
-    shape, values = nested_shape(data), unnest(data)
-    d = dtype_of(dtype) if dtype else promote(*map(kind_of, values)) if values else dtypes.float32
-    return leaf(Buffer(len(values), d, dev, pack(values, d)), shape)
-
-def from_array(data, dev: Device) -> Node:
-    "A leaf that holds a copy of a numpy array, or of what numpy can read as one."
-    import numpy as np
-    a = np.asarray(data)
-    d = dtype_of(a.dtype.name)
-    flat_bytes = np.ascontiguousarray(a, d.name).reshape(-1).view(np.uint8)
-    return leaf(Buffer(a.size, d, dev, flat_bytes), a.shape)
-
-def device_of(name) -> Device:
-    "A device by its name, or a device itself."
-    return name if isinstance(name, Device) else device(name)
+from .ops.python import Python, encoded
 
 # %% ../nbs/13_tensor.ipynb #32c46e92
 unique = itertools.count()
@@ -78,7 +34,15 @@ def fresh(value: Node) -> Node:
     "A node of the same value that is no other node, and is written down where it stands."
     return Node(Op.CONTIGUOUS, value.dtype, (value,), next(unique))
 
-# %% ../nbs/13_tensor.ipynb #e3e34738
+# %% ../nbs/13_tensor.ipynb #b44bcb57
+def stored(data, dtype: DType, shape: tuple, dev: Device) -> Node:
+    "A leaf for new memory on `dev` that holds the bytes `data`."
+    return leaf(Buffer(math.prod(shape), dtype, dev, data), shape)
+
+def device_of(name) -> Device:
+    "A device by its name, or a device itself."
+    return name if isinstance(name, Device) else device(name)
+
 class Core:
     "What a Tensor is made of: a graph, the device that will compute it, perhaps a gradient."
     __slots__ = ()
@@ -87,8 +51,8 @@ class Core:
         data if None. `device`: a name; None is the best one present. ValueError for ragged lists."""
         dev = data.device if isinstance(data, Tensor) and device is None else device_of(device)
         if isinstance(data, Tensor): data = fresh(data.to(dev).node)
-        node = from_data(data, dtype, dev)
-        self.start(node.cast(dtype or node.dtype), dev)
+        if not isinstance(data, Node): data = stored(*encoded(data, dtype), dev)
+        self.start(data.cast(dtype or data.dtype), dev)
         if requires_grad: self.requires_grad_()
 
     def start(self, node: Node, device: Device, tracked: bool = False):
@@ -216,44 +180,18 @@ class Read:
         if traces: raise RuntimeError("read inside a captured function: return the tensor instead")
         realize(self)
         return self.buffer.data().toreadonly()
-    def tolist(self):
-        "Nested lists of Python numbers; one number if there are no axes."
-        return nest(unpack(self.data(), self.dtype), self.shape)
-    def item(self):
-        "The one number in here, as Python's own."
-        if self.numel != 1: raise ValueError(f"item() of {self.shape}: {self.numel} numbers, not 1")
-        return unpack(self.data(), self.dtype)[0]
-    def numpy(self):
-        "A numpy array of its own (of bfloat16, as float32)."
-        import numpy as np
-        if self.dtype is dtypes.bfloat16: return self.float().numpy()
-        return np.frombuffer(self.data(), self.dtype.name).reshape(self.shape).copy()
     @classmethod
     def frombuffer(cls, data, dtype, shape=None, device=None, requires_grad=False):
         "The numbers of `dtype` whose bytes `data` holds (copied); flat, unless a `shape` is given."
         d, data = dtype_of(dtype), memoryview(data).cast("B")
         n, rest = divmod(len(data), d.itemsize)
         if rest: raise ValueError(f"{len(data)} bytes are not a whole number of {d.itemsize} ({d})")
-        x = leaf(Buffer(n, d, device_of(device), data), (n,))
+        x = stored(data, d, (n,), device_of(device))
         return cls(x if shape is None else x.reshape(tuple(shape)), None, device, requires_grad)
     def to(self, device):
         "The same value on another device."
         if (d := device_of(device)) is self.device: return self
         return self.frombuffer(bytes(self.data()), self.dtype, self.shape, d)
-
-# %% ../nbs/13_tensor.ipynb #b4b720d7
-class Look:
-    "Looking inside: pictures, kernels, source."
-    __slots__ = ()
-    def kernels(self) -> list: return self.device.kernels([self.node])
-    def source(self) -> str: return self.device.source([self.node])
-    def draw(self, caption: str = "", **kw):
-        "The graph, with a dashed outline around what is not computed yet."
-        lazy = [n for n in toposort(self.node) if n.op is not Op.CONST and not buffer_of(n, self.device)]
-        return draw(self.node, caption, **{"dashed": lazy, **kw})
-    def __repr__(self):
-        state = "" if self.buffer else ", not computed yet"
-        return f"<Tensor {self.shape} {self.dtype} on {self.device.name}{state}>"
 
 # %% ../nbs/13_tensor.ipynb #70d1823f
 class Index:
@@ -272,44 +210,12 @@ def is_data(key) -> bool:
     keys = key if isinstance(key, tuple) else (key,)
     return any(isinstance(k, (list, Tensor)) or hasattr(k, "__array__") and k.ndim for k in keys)
 
-# %% ../nbs/13_tensor.ipynb #8ad26a7c
-REDUCES = {"sum": Op.ADD, "prod": Op.MUL, "amax": Op.MAX}
-
+# %% ../nbs/13_tensor.ipynb #59b1e2a5
 def only_tensors(what: str, *xs):
     "TypeError that names `what` was asked for, unless all `xs` are tensors."
     for x in xs:
         if not isinstance(x, Tensor): raise TypeError(f"{what} of {x!r}: make it a Tensor(...) first")
 
-class Lookup:
-    "Elements at positions that are data, and back."
-    __slots__ = ()
-    def gather(self, dim: int, index):
-        "Element [i, j] is self[index[i, j], j] for dim 0; indices beyond an end are held there."
-        dim = axis_of(dim, self.ndim, "gather")
-        self.fits("gather", dim, index)
-        x = self.shrink(tuple(None if i == dim else (0, n) for i, n in enumerate(index.shape)))
-        return self.like(Node(Op.GATHER, self.dtype, (x.node, index.int().node), dim), index)
-    def scatter_reduce(self, dim: int, index, src, reduce: str):
-        "self[index[i, j], j] meets src[i, j] for dim 0, in order, by a row of `REDUCES`."
-        dim = axis_of(dim, self.ndim, "scatter")
-        self.fits(f"scatter ({reduce})", dim, index)
-        only_tensors("scatter", src)
-        if reduce not in REDUCES: raise ValueError(f"scatter by {reduce!r}, not {', '.join(REDUCES)}")
-        if index.shape != src.shape:
-            raise ValueError(f"scatter: index {index.shape} and source {src.shape} need one shape")
-        nodes = self.node, index.int().node, src.cast(self.dtype).node
-        return self.like(Node(Op.SCATTER, self.dtype, nodes, (REDUCES[reduce], dim)), index, src)
-    def scatter_add(self, dim: int, index, src): return self.scatter_reduce(dim, index, src, "sum")
-    def fits(self, what: str, dim: int, index):
-        "ValueError unless `index` has the axes of this tensor and, beside `dim`, stays inside."
-        only_tensors(what, index)
-        inside = all(i <= n if a != dim else n or not index.numel
-                     for a, (i, n) in enumerate(zip(index.shape, self.shape)))
-        if index.ndim != self.ndim or not inside or not index.dtype.is_int:
-            index = f"an index of {index.dtype} {index.shape}"
-            raise ValueError(f"{what} along axis {dim} of {self.shape}: {index} does not fit")
-
-# %% ../nbs/13_tensor.ipynb #64f78f3f
 class Join:
     "Several tensors into one."
     __slots__ = ()
@@ -407,24 +313,13 @@ def put_back(value: Node, view) -> Node:
         [value] = vjp[n.op](value, n, *n.src)
     return value
 
-# %% ../nbs/13_tensor.ipynb #41b148be
-class Python:
-    "How Python's own functions see a tensor; those that need a number compute it."
+# %% ../nbs/13_tensor.ipynb #f79c27ac
+class Open:
+    "Copies that are places of their own, and methods that later chapters add."
     __slots__ = ()
-    def __len__(self):
-        if not self.shape: raise TypeError("a tensor without axes has no length")
-        return self.shape[0]
-    def __iter__(self): return (self[i] for i in range(len(self)))
-    def __bool__(self):
-        if self.numel == 1: return bool(self.item())
-        raise ValueError(f"is a tensor of shape {self.shape} true? Ask .any() or .all()")
-    def __float__(self): return float(self.item())
-    def __int__(self): return int(self.item())
     def __reduce__(self):
         value = bytes(self.data()), self.dtype.name, self.shape     # so that a copy is another leaf
         return Tensor.frombuffer, (*value, self.device.name, id(self) in leaves)
-    def __format__(self, spec: str): return format(self.item() if spec else repr(self), spec)
-    def __array__(self, dtype=None, copy=None): return (a := self.numpy()).astype(dtype or a.dtype)
     def __getattr__(self, name: str):
         if name in methods: return partial(methods[name], self)
         raise AttributeError(f"a Tensor has no {name!r}")
@@ -439,7 +334,7 @@ def method(f: Callable) -> Callable:
     return f
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
-class Tensor(Core, Apply, Casts, Creation, Index, Lookup, Join,
-             Autograd, Assign, Read, Look, Python, Maths, Views, Reduce, Functions):
+class Tensor(Core, Apply, Casts, Creation, Index, Join,
+             Autograd, Assign, Read, Python, Open, Maths, Views, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "__weakref__")
