@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from types import ModuleType
 from ..graph.dtype import bounds_of
+from ..graph.reduce import collect
 from ..tensor import Tensor, method, only_tensors
 
 # %% ../../nbs/14_layers.ipynb #1e79fa49
@@ -41,9 +42,7 @@ def conv2d(x: Tensor, weight, bias=None, stride=1, padding=0, dilation=1, groups
     h, w = x.shape[2:4]
     x = x.reshape(n, groups, 1, c, h, w, *k)
     weight = weight.reshape(1, groups, o // groups, c, 1, 1, *k)
-    d = (x * weight).dtype                            # as in a matmul, wide products
-    y = (x.cast(d.accumulator) * weight.cast(d.accumulator)).sum((3, 6, 7)).reshape(n, o, h, w)
-    y = y.cast(d) if d.is_float else y
+    y = collect((x * weight).dtype, lambda x, w: (x * w).sum((3, 6, 7)), x, weight).reshape(n, o, h, w)
     return y if bias is None else y + bias.reshape(1, o, 1, 1)
 
 # %% ../../nbs/14_layers.ipynb #9abba19d

@@ -9,6 +9,7 @@ __all__ = ['Curves', 'Rounding', 'Choices', 'Activations', 'Statistics', 'Positi
 import math
 from ..graph.movement import axis_of
 from ..graph.op import Op
+from ..graph.reduce import collect
 
 # %% ../../nbs/06b_functions.ipynb #9f934376
 class Curves:
@@ -119,11 +120,11 @@ class Statistics:
         return self.logical_not().any(axis, keepdim).logical_not()
     def var(self, axis=None, keepdim=False, correction: int = 1):
         "Squared distances from the mean, added up, over n - `correction`; NaN where that is 0."
+        def spread(x):
+            d = x - x.mean(axis, keepdim=True)
+            return (d * d).sum(axis, keepdim) / max(x.count(axis) - correction, 0)
         x = self if self.dtype.is_float else self.float()
-        wide = x.cast(x.dtype.accumulator)
-        d = wide - wide.mean(axis, keepdim=True)
-        y = (d * d).sum(axis, keepdim) / max(self.count(axis) - correction, 0)
-        return y.cast(x.dtype)
+        return collect(x.dtype, spread, x)
     def std(self, axis=None, keepdim=False, correction: int = 1):
         "The square root of the variance."
         return self.var(axis, keepdim, correction).sqrt()
