@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['Curves', 'Rounding', 'Choices', 'Activations', 'Statistics', 'Positions', 'Softmax', 'Functions']
 
-# %% ../../nbs/06b_functions.ipynb #a2efdbd3
+# %% ../../nbs/06b_functions.ipynb #cf8d20a5
 import math
+from numbers import Real
 from ..graph.movement import axis_of
 from ..graph.op import Op
 from ..graph.reduce import collect
@@ -36,6 +37,29 @@ class Curves:
     def square(self):
         "x times x."
         return self * self
+
+# %% ../../nbs/06b_functions.ipynb #bed932c1
+def int_pow(x, n: int):
+    "`x` to the whole power `n` >= 0, in about log2(n) products (square and multiply)."
+    if n == 0: return x * 0 + 1
+    if n == 1: return x
+    root = int_pow(x * x, n // 2)
+    return root * x if n % 2 else root
+
+class Powers:
+    "The sign `**`, with the exponent or the base a number."
+    __slots__ = ()
+    def __pow__(self, x):
+        "By products if `x` is a whole number, by a root if it is a half, else through logarithms."
+        if isinstance(x, Real) and x % 1 == 0:
+            return int_pow(self, int(x)) if x >= 0 else 1 / int_pow(self, -int(x))
+        if isinstance(x, Real) and x == 0.5: return self.sqrt()
+        return (self.log2() * x).exp2()
+    def __rpow__(self, x):
+        "`x` to the power of each element; `x` is a number above 0."
+        if not isinstance(x, Real) or x <= 0:
+            raise ValueError(f"{x!r} ** y goes through a logarithm: the base must be a positive number")
+        return (self * math.log2(x)).exp2()
 
 # %% ../../nbs/06b_functions.ipynb #de9973ad
 class Rounding:
@@ -173,6 +197,6 @@ class Softmax:
         return d - d.exp().sum(axis, keepdim=True).log()
 
 # %% ../../nbs/06b_functions.ipynb #2aebf08c
-class Functions(Curves, Rounding, Choices, Activations, Statistics, Positions, Softmax):
+class Functions(Curves, Powers, Rounding, Choices, Activations, Statistics, Positions, Softmax):
     "The usual functions, from the methods of Maths, Views and Reduce."
     __slots__ = ()
