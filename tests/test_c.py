@@ -123,7 +123,8 @@ BITS = {"&": lambda a, b: a & b, "|": lambda a, b: a | b, "^": lambda a, b: a ^ 
 def loops(request, monkeypatch):
     "The compiler with and without the stages that turn loops into vectors."
     if request.param == "plain loops": monkeypatch.setattr(realize, "stages", {})
-    monkeypatch.setattr(realize, "cache", {})
+    realize.schedule_of.cache_clear()
+    request.addfinalizer(realize.schedule_of.cache_clear)
 
 
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)

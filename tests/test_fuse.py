@@ -1,18 +1,23 @@
 "Kernels: as few as promised, no work repeated for it, in any legal order, in memory that is never shared by two at once."
+import gc
+import weakref
+from functools import lru_cache
+from unittest import mock
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tinylit import Tensor, nn, optim
-from tinylit.backend.device import Buffer, Unavailable, device as find_device
+from tinylit.backend.device import Unavailable, device as find_device
 from tinylit.cli import CNN
 from tinylit.compiler.fuse import fuse, legal_kernels
 from tinylit.compiler.index import legal_indexed
 from tinylit.compiler.place import place
-from tinylit.compiler.realize import ALIGN, Schedule, Unit, canonical, key_of, lifetimes, outputs_of, plan, schedule_of
+from tinylit.compiler.realize import ALIGN, Schedule, abstract, canonical, lifetimes, outputs_of, plan, schedule_of
 from tinylit.graph.node import toposort, workspace
 from tinylit.graph.op import ELEMENTWISE, Op
 from tinylit.ledger import UNPAID, flops, wanted_by
-from tinylit.tensor import realize
+from tinylit.tensor import fresh, realize
+import tinylit.compiler.realize as realize_module
 
 try: C = find_device("c")
 except Unavailable as e: pytest.skip(str(e), allow_module_level=True)
@@ -142,7 +147,7 @@ def asked(roots) -> int:
 
 def executed_share(tensors) -> float:
     "Float operations that the placed loops execute, for each one that the graph asks for."
-    roots = outputs_of(canonical(C, [t.node for t in tensors]))
+    roots = outputs_of(canonical([t.node for t in tensors]))
     with workspace():
         kernels, _ = fuse(roots, C.limits)
         return sum(flops(place(k.sink)) for k in kernels) / asked(roots)
@@ -192,18 +197,16 @@ def several():
 
 def run_in_order(choose) -> list[bytes]:
     "The results of `several`, its kernels in the order in which `choose` takes them from those that are ready."
-    roots = canonical(C, [t.node for t in TENSORS])
-    _, buffers, _ = key_of(roots)
-    with workspace():
-        left, order = fuse(outputs_of(roots), C.limits)[0], []
+    def chosen(*args):
+        left, order = fuse(*args)[0], []
         while left:
             ready = [k for i, k in enumerate(left) if not any(set(k.buffers) & o.results() for o in left[:i])]
             order.append(choose(ready))
             left = [k for k in left if k is not order[-1]]
-        schedule = Schedule(order, buffers, [], outputs_of(roots), {}, Unit(C.limits, None))
-    made = [Buffer(n, d, C) for n, d in schedule.outputs]
-    schedule.run(C, buffers, [], made)
-    return [bytes(b.data()) for b in made]
+        return order, {}
+    roots, buffers, _ = abstract(C, [t.node for t in TENSORS])
+    with mock.patch.object(realize_module, "fuse", chosen): schedule = Schedule(C, roots, (), None)
+    return [bytes(b.data()) for b in schedule.run(buffers, [])]
 
 
 TENSORS = several()
@@ -217,7 +220,7 @@ def test_any_legal_order_gives_the_same_numbers(random):
 
 def test_several_kernels_in_a_legal_order():
     with workspace():
-        kernels, _ = fuse(outputs_of(canonical(C, [t.node for t in several()])), C.limits)
+        kernels, _ = fuse(outputs_of(canonical([t.node for t in several()])), C.limits)
         legal_kernels(kernels)
         for k in kernels: legal_indexed(k.sink)
         assert len(kernels) > 4
@@ -246,16 +249,19 @@ def test_two_values_that_live_at_once_do_not_overlap(drawn):
 
 def test_a_value_lives_from_its_first_kernel_to_its_last():
     with workspace():
-        kernels, _ = fuse(outputs_of(canonical(C, [t.node for t in several()])), C.limits)
-        buffers = {b for k in kernels for b in k.buffers if isinstance(b, Buffer)}
+        kernels, _ = fuse(outputs_of(canonical([t.node for t in several()])), C.limits)
+        buffers = {n for k in kernels for n in k.buffers if n.op is Op.BUFFER}
         for value, (nbytes, first, last) in lifetimes(kernels, buffers).items():
             touching = [i for i, k in enumerate(kernels) if value in k.buffers]
             assert (first, last) == (touching[0], touching[-1]) and value in kernels[first].results()
             assert nbytes % ALIGN == 0 and 0 <= nbytes - value.numel * value.dtype.itemsize < ALIGN
 
 
+def scheduled(x): return schedule_of(C, abstract(C, [x.node])[0], (), None)
+
+
 def test_equal_graphs_share_a_schedule():
-    def made(n): return schedule_of(C, canonical(C, [(filled(n, 8) @ filled(8, n)).exp2().node]))[0]
+    def made(n): return scheduled((filled(n, 8) @ filled(8, n)).exp2())
     assert made(24) is made(24) and made(24) is not made(25)
 
 
@@ -263,11 +269,48 @@ def test_a_chain_needs_two_slots():
     "Each value of a chain dies when the next one exists."
     x = filled(64, 64)
     for _ in range(6): x = x @ x.T
-    schedule, _, _ = schedule_of(C, canonical(C, [x.node]))
-    assert schedule.arena == 2 * 64 * 64 * 4
+    assert scheduled(x).arena == 2 * 64 * 64 * 4
 
 
-def test_a_key_tells_minus_zero_from_zero():
+def test_an_abstract_graph_tells_minus_zero_from_zero():
     x = filled(3)
-    def key(fill): return key_of(canonical(C, [x.pad(((1, 1),), fill).node]))[0]
-    assert key(0.0) == key(0.0) and key(0.0) != key(-0.0) and key(float("nan")) == key(float("nan"))
+    def form(fill): return abstract(C, [x.pad(((1, 1),), fill).node])[0]
+    assert form(0.0) == form(0.0) and form(0.0) != form(-0.0) and form(float("nan")) == form(float("nan"))
+
+
+def test_equal_work_is_the_same_nodes():
+    a, b = filled(4, 4), filled(4, 4)
+    def form(*ts): return abstract(C, [t.node for t in ts])[0]
+    assert form(a @ b) == form(b @ a) != form(a @ a) == form(b @ b)
+    assert form(a + 1, b + 1) == form(b + 1, a + 1) != form(a + 1, a + 1)
+    copies = [abstract(C, [fresh(x.node), fresh(x.node)])[0] for x in (a, b)]
+    assert copies[0] == copies[1] and len(set(copies[0])) == 2                # each copy is a node of its own
+    later = (a * 2).realize() + 1
+    assert form(later) == form(a + 1)                                         # what was computed is memory
+
+
+def test_a_schedule_holds_no_memory():
+    a = filled(16, 16)
+    schedule, memory = scheduled(a @ a + 1), weakref.ref(a.buffer)
+    del a
+    gc.collect()
+    assert memory() is None and schedule.kernels
+
+
+def test_schedules_that_nobody_uses_are_forgotten():
+    "A number that changes each step makes a new program each step; what is kept has a bound."
+    assert schedule_of.cache_info().maxsize <= 1 << 12
+    small = lru_cache(maxsize=3)(Schedule)
+    a = filled(8)
+    schedules = [small(C, abstract(C, [(a * i).node])[0], (), None) for i in (1.5, 2.5, 3.5, 4.5)]
+    gone = weakref.ref(schedules[0])
+    del schedules
+    gc.collect()
+    assert gone() is None and small.cache_info().currsize == 3
+
+
+def test_equal_kernels_are_written_once():
+    x = a = filled(16, 16)
+    for _ in range(6): x = (x @ a).relu()
+    kernels = scheduled(x).kernels
+    assert len(kernels) == 6 and len({k.text for k in kernels}) <= 2

@@ -47,11 +47,11 @@ def decided(decisions):
 def under(decisions, run):
     "What `run()` gives when every kernel is scheduled by these decisions."
     kept, realize.stages["schedule"] = realize.stages["schedule"], decided(decisions)
-    realize.cache.clear()
+    realize.schedule_of.cache_clear()
     try: return run()
     finally:
         realize.stages["schedule"] = kept
-        realize.cache.clear()
+        realize.schedule_of.cache_clear()
 
 
 def values(*shape, seed=0): return np.random.default_rng(seed).standard_normal(shape).astype("float32")
@@ -153,7 +153,7 @@ def test_adam_in_place(n, decisions):
 
 def sinks(*tensors):
     "The kernels of `tensors`, before any decision."
-    roots = realize.outputs_of(realize.canonical(C, [t.node for t in tensors]))
+    roots = realize.outputs_of(realize.canonical([t.node for t in tensors]))
     return [k.sink for k in fuse(roots, C.limits)[0]]
 
 

@@ -17,7 +17,7 @@ from .graph.node import Node, substitute
 from .backend.device import Buffer, CompilingDevice, leaf
 from .random import stream
 from .tensor import Tensor, leaves, realize, traces
-from .compiler.realize import canonical, outputs_of, schedule_of
+from .compiler.realize import abstract, schedule_of
 
 # %% ../nbs/31_jit.ipynb #cbe81bf1
 def mapped(f: Callable, x):
@@ -178,22 +178,16 @@ class Interpreted:
 class Scheduled:
     "A record as a schedule: compiled once, run by one call."
     def __init__(self, record: Record):
-        self.device, self.roots = record.device, canonical(record.device, record.nodes)
-        kept = {n.arg for n in self.roots if n.op is Op.BUFFER}
-        wishes = ((self.roots[k], record.inputs[i]) for i, k in record.changed.items())
-        into = {n: b for n, b in wishes if b not in kept}
-        self.schedule, self.leaves, self.variables = schedule_of(self.device, self.roots, into=into)
+        roots, self.leaves, self.variables = abstract(record.device, record.nodes)
+        changed = [(k, record.inputs[i]) for i, k in record.changed.items()]
+        wishes = tuple((k, self.leaves.index(b)) for k, b in changed if b in self.leaves)
+        self.schedule = schedule_of(record.device, roots, wishes, None)
 
     def __call__(self, owner: dict) -> list[Buffer]:
         "A Buffer for each node of the record; `owner` says whose memory each input is now."
-        now = {b: t.buffer for b, t in owner.items()}
-        inputs = [now.get(b, b) for b in self.leaves]
-        made = [Buffer(n, d, self.device) for n, d in self.schedule.outputs]
-        for i, j in self.schedule.into.items():
-            made[i] = inputs[j] = given_up(owner[self.leaves[j]])
-        self.schedule.run(self.device, inputs, [v.value for v in self.variables], made)
-        values = dict(zip(outputs_of(self.roots), made))
-        return [values[n] if n in values else now.get(n.arg, n.arg) for n in self.roots]
+        given = [owner[b].buffer if b in owner else b for b in self.leaves]
+        for j in self.schedule.taken: given[j] = given_up(owner[self.leaves[j]])
+        return self.schedule.run(given, self.variables)
 
 # %% ../nbs/31_jit.ipynb #b721bbd4
 def given_up(t: Tensor) -> Buffer:

@@ -18,7 +18,6 @@ from ..graph.node import Node, put, toposort
 from ..graph.algebra import add, clamp, flatten, num, order, ranges, size
 from .index import Frame, Gate, at, lower, read, variables
 from .place import shared
-from ..backend.device import Buffer
 
 # %% ../../nbs/26_fuse.ipynb #e0630648
 @dataclass(eq=False)
@@ -254,10 +253,10 @@ class Grouper:
         while n and shape[n - 1] == 1: n -= 1
         return n
 
-    def last_reader(self, n: Node, buffer) -> bool:
+    def last_reader(self, n: Node, buffer: Node) -> bool:
         "Whether what writes `n` can run after all others that read `buffer`; if so, it will."
         g, *others = self.home.get(n, [None])
-        readers = [r for r in self.groups if r is not g and any(t.arg is buffer for t in r.reads)]
+        readers = [r for r in self.groups if r is not g and buffer in r.reads]
         if g is None or others or any(r.waits(g) for r in readers): return False
         for r in readers: self.wait(g, 1 << r.number | r.before)
         return True
@@ -265,7 +264,7 @@ class Grouper:
 # %% ../../nbs/26_fuse.ipynb #cb21e7f6
 @dataclass
 class Kernel:
-    "An indexed graph, `sink` over its stores, and what stands behind its slots and integers."
+    "An indexed graph, `sink` over its stores, and the nodes and integers behind its slots."
     sink: Node
     buffers: list
     ints: list
@@ -277,8 +276,7 @@ def build(group: Group, fuser: Fuser, into: dict) -> Kernel:
     "A group as one indexed graph; `into`: value -> the buffer that it is written over."
     own, stores = None, []
     def stored(n):
-        if n.op is Op.BUFFER: return n.arg
-        return n if n in fuser.stored and n is not own else None
+        return n if n.op is Op.BUFFER or n in fuser.stored and n is not own else None
     k = Frame(stored, lambda n: fuser.readers[n] == 1 and n not in fuser.stored, into)
     outer = k.loops("shared", group.writes[0].shape[:group.shared])
     for w in group.writes:
@@ -314,7 +312,7 @@ def legal_kernels(kernels: list[Kernel]):
     for k in kernels:
         missing.subtract(mine := k.results())
         for b in k.buffers:
-            assert b in mine or not missing[b] or isinstance(b, Buffer), f"{b!r} is read too early"
+            assert b in mine or not missing[b] or b.op is Op.BUFFER, f"{b!r} is read too early"
 
 # %% ../../nbs/26_fuse.ipynb #69fa12ee
 def replaces(kernel: Kernel) -> bool:
