@@ -86,7 +86,7 @@ def combined(draw, pool: list) -> Node:
     if not a.dtype.is_float and op in FLOAT: op = Op.ADD
     if a.dtype.is_bool and op in (Op.IDIV, Op.MOD, Op.SHL, Op.SHR): op = Op.XOR
     src = (a, b) if draw(st.booleans()) or op is Op.MAX else (b, a)
-    return Node(op, dtypes.bool if op in COMPARE else a.dtype, src)
+    return Node.alu(op, *src)
 
 
 @st.composite

@@ -18,7 +18,7 @@ from .ops.views import Views
 from .graph.reduce import Reduce
 from .ops.functions import Functions
 from .graph.dtype import DType, dtype_of, dtypes, promote
-from .graph.node import Node, alu, difference, iota, substitute, toposort
+from .graph.node import Node, iota, substitute, toposort
 from .backend.device import Buffer, Device, buffer_of, device, leaf
 from .grad import full, grad, vjp
 from .ops.creation import Creation
@@ -96,8 +96,8 @@ class Apply:
         "`f` of the graphs and numbers that `src` stand for, as a Tensor."
         src = [s if isinstance(s, Tensor) else operand(s, self.device) for s in src]
         return self.like(f(*(getattr(s, "node", s) for s in src)), *src)
-    def alu(self, op: Op, *src): return self.lift(partial(alu, op), *src)
-    def difference(self, a, b): return self.lift(difference, a, b)
+    def alu(self, op: Op, *src): return self.lift(partial(Node.alu, op), *src)
+    def difference(self, a, b): return self.lift(Node.difference, a, b)
     def rop(self, op: Op, axes: tuple): return self.like(self.node.rop(op, axes))
     def mop(self, op: Op, arg):
         "A movement is a view: it remembers its base, and which node that had."

@@ -127,7 +127,7 @@ def arg_text(n) -> str:
     "The static argument of `n`: a value, an axis, which buffer; not what `shape_text` says."
     a = getattr(n, "arg", None)
     if a is None or hasattr(a, "shape") or a == getattr(n, "shape", None): return ""
-    if hasattr(a, "id") and hasattr(a, "size"): return f"#{a.id}"
+    if hasattr(a, "id") and hasattr(a, "size"): return str(a.id)
     if isinstance(a, tuple) and a and isinstance(a[0], Op):
         names = (f"r{x.arg[0]}" if hasattr(x, "src") else str(x) for x in a[1])   # loops, or axes
         return f"{a[0]!r} over {shorten(', '.join(names))}"

@@ -19,10 +19,10 @@ class DType:
         self.is_bool, self.is_int, self.is_float = kind == "b", kind in "iu", kind == "f"
     def __repr__(self): return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}"
     def __reduce__(self): return dtype_of, (repr(self),)
-    @property
-    def ones(self) -> int:
-        "The whole number whose bits are all 1."
-        return -1 if self.kind == "i" else (1 << self.bits) - 1
+    def wrap(self, v):
+        "What these bits hold of the whole number `v`: the last of its bits. Floats hold all of it."
+        lo, hi = bounds_of(self)
+        return v if self.is_float else (v - lo) % (hi - lo + 1) + lo
     @property
     def accumulator(self) -> "DType":
         "The dtype in which this one is added up: float32 for halves, 32 bits for small integers."
@@ -54,13 +54,13 @@ def scalar(d: DType) -> DType:
     "One lane of `d`."
     return TABLE[d.name]
 
-PYTHON = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
+PYTHON = {"int": "int32", "float": "float32"}      # what Python's numbers are if nothing else decides
 
 def dtype_of(name) -> DType:
     'The dtype called `name` ("float32", "float32x8"); also of a DType, a Python or numpy type.'
     if isinstance(name, DType): return name
-    if isinstance(name, type) and name in PYTHON: return PYTHON[name]
     base, _, lanes = str(getattr(name, "__name__", name)).partition("x")
+    base = PYTHON.get(base, base)
     if base not in TABLE: raise ValueError(f"no dtype is {name!r}; there are {', '.join(TABLE)}")
     return vec(TABLE[base], int(lanes or 1))
 
@@ -73,11 +73,12 @@ def bounds_of(d: DType) -> tuple:
 
 # %% ../../nbs/07_dtype.ipynb #dc4a56ba
 UP = {   # each dtype and what is just above it; arrows from 64-bit integers to floats lose digits
-    "bool":    ["uint8", "int8"],
+    "bool":    ["int"],                 "int":      ["uint8", "int8"],
     "uint8":   ["uint16", "int16"],     "int8":     ["int16"],
     "uint16":  ["uint32", "int32"],     "int16":    ["int32"],
     "uint32":  ["uint64", "int64"],     "int32":    ["int64"],
-    "uint64":  ["float32"],             "int64":    ["float16", "bfloat16"],
+    "uint64":  ["float32"],             "int64":    ["float"],
+    "float":   ["float16", "bfloat16"],
     "float16": ["float32"],             "bfloat16": ["float32"],
     "float32": ["float64"],             "float64":  []}
 
@@ -86,7 +87,7 @@ def above(name: str) -> set[str]:
     return {name}.union(*map(above, UP[name]))
 
 @cache
-def promote(*ds: DType) -> DType:
-    "The least dtype above all of `ds` in the lattice."
-    common = set.intersection(*(above(d.name) for d in ds))
-    return TABLE[max(common, key=lambda n: len(above(n)))]
+def promote(*ds) -> DType:
+    "The least dtype above all of `ds` (dtypes, or the names of Python's numbers) in the lattice."
+    common = set.intersection(*(above(str(d)) for d in ds))
+    return dtype_of(max(common, key=lambda n: len(above(n))))
