@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tinylit.backend.device import Buffer
-from tinylit.backend.device import default_device
+from tinylit.backend.device import device as find_device
 from tinylit.backend.device import leaf
 from tinylit.backend.device import pack
 from tinylit.backend.device import unpack
@@ -37,7 +37,7 @@ class Program:
         draw = {"i": lambda: self.rng.randint(-9, 9), "u": lambda: self.rng.randint(0, 9), "b": lambda: self.rng.random() < 0.5,
                 "f": lambda: self.rng.randint(-40, 40) / 16 + 1 / 64}[d.kind]
         n = math.prod(shape)
-        return leaf(Buffer(n, d, default_device(), pack([draw() for _ in range(n)], d)), shape)
+        return leaf(Buffer(n, d, find_device(), pack([draw() for _ in range(n)], d)), shape)
     def roots(self) -> list[Node]:
         "The last value made, and sometimes one on the way."
         return [self.made[-1], *([self.rng.choice(self.made[2:])] if len(self.made) > 3 else [])][:self.rng.randint(1, 2)]
@@ -94,7 +94,7 @@ def test_random_programs(device, block):
     for seed in range(block * PER_TEST, (block + 1) * PER_TEST):
         roots = Program(seed).roots()
         legal_graph(*roots)
-        found = default_device().run(roots)
+        found = find_device().run(roots)
         for b, n, expected in zip(found, roots, evaluate(roots)):
             ours = np.array(unpack(b.data(), n.dtype)).reshape(n.shape)
             assert close(ours, np.broadcast_to(expected, n.shape), n), f"program {seed}:\n{show(n)}"

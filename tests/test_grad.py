@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tinylit.backend.device import Buffer
-from tinylit.backend.device import default_device
+from tinylit.backend.device import device as find_device
 from tinylit.backend.device import leaf
 from tinylit.backend.device import pack
 from tinylit.backend.device import unpack
@@ -37,12 +37,12 @@ def reference(monkeypatch):
 def array(values, shape=None, dtype=dtypes.float64) -> Node:
     "A leaf on the default device."
     values = np.asarray(values, np.float64)
-    return leaf(Buffer(values.size, dtype, default_device(), pack(values.flatten().tolist(), dtype)), shape or values.shape)
+    return leaf(Buffer(values.size, dtype, find_device(), pack(values.flatten().tolist(), dtype)), shape or values.shape)
 
 
 def run(*nodes: Node) -> list:
     "The values of each node, nested as its shape."
-    found = default_device().run(list(nodes))
+    found = find_device().run(list(nodes))
     return [np.reshape(unpack(b.data(), n.dtype), n.shape).tolist() for b, n in zip(found, nodes)]
 
 

@@ -14,10 +14,10 @@ from tinylit.backend.device import HostDevice
 from tinylit.backend.device import Unavailable
 from tinylit.backend.device import bfloat16_bits
 from tinylit.backend.device import buffer_of
-from tinylit.backend.device import default_device
 from tinylit.backend.device import device as find_device
 from tinylit.backend.device import leaf
 from tinylit.backend.device import pack
+from tinylit.backend.device import target
 from tinylit.backend.device import unpack
 from tinylit.backend.device import Var
 from tinylit.graph.dtype import TABLE
@@ -36,12 +36,12 @@ INF, NAN = math.inf, math.nan
 def array(values, dtype, shape=None) -> Node:
     "A leaf on the default device that holds `values`."
     values = list(values)
-    return leaf(Buffer(len(values), dtype, default_device(), pack(values, dtype)), shape or (len(values),))
+    return leaf(Buffer(len(values), dtype, find_device(), pack(values, dtype)), shape or (len(values),))
 
 
 def run(*nodes: Node) -> list:
     "The values of each node, flat, as Python numbers."
-    found = [unpack(b.data(), n.dtype) for b, n in zip(default_device().run(list(nodes)), nodes)]
+    found = [unpack(b.data(), n.dtype) for b, n in zip(find_device().run(list(nodes)), nodes)]
     return found if len(nodes) > 1 else found[0]
 
 
@@ -197,6 +197,16 @@ def test_functions_of_one_float(device, op, d):
         expected = rounded(oracle(a), d) if a == a else NAN
         near = math.isfinite(expected) and abs(got - expected) <= ulps * 2.0**-digits * max(abs(expected), 2.0**-12)
         assert same(got, expected) or near, f"{op!r} {a} = {got}, not {expected}"
+
+
+@pytest.mark.parametrize("d", FLOATS, ids=str)
+@pytest.mark.parametrize("n", [1, 3, 64])
+def test_of_two_zeros_the_larger_is_the_second(device, d, n):
+    "On every device and at every width; so relu leaves no -0.0, and 1 / abs(0.0) is not -inf."
+    plus, minus = array([0.0] * n, d), array([-0.0] * n, d)
+    found = run(plus.maximum(minus), minus.maximum(plus), plus.maximum(-0.0), minus.relu(), plus.minimum(minus), plus.abs())
+    signs = [{math.copysign(1, v) for v in row} for row in found]
+    assert signs == [{-1}, {1}, {-1}, {1}, {-1}, {1}]
 
 
 def test_whole_division_of_floats_rounds_down(device):
@@ -408,16 +418,16 @@ def test_bfloat16_goes_to_the_nearest_even():
     values = np.array(patterns, np.uint32).view(np.float32)
     expected = [nearest_bfloat16(float(v)) for v in values]
     assert [bfloat16_bits(float(v)) for v in values] == expected
-    assert np.frombuffer(reference.to_bytes(values, dtypes.bfloat16), np.uint16).tolist() == expected
+    assert reference.stored(values, dtypes.bfloat16).tolist() == expected
 
 
 def test_every_bfloat16_survives(device):
     patterns = [p for p in range(1 << 16) if p & 0x7FFF <= 0x7F80]                          # all but the NaNs
     values = np.array(patterns, np.uint16)
-    x = leaf(Buffer(len(patterns), dtypes.bfloat16, default_device(), values.tobytes()), (len(patterns),))
-    wide = default_device().run([x.cast("float32")])[0]
+    x = leaf(Buffer(len(patterns), dtypes.bfloat16, find_device(), values.tobytes()), (len(patterns),))
+    wide = find_device().run([x.cast("float32")])[0]
     assert bytes(wide.data()) == (values.astype(np.uint32) << 16).tobytes()
-    back = default_device().run([x.cast("float32").cast("bfloat16")])[0]
+    back = find_device().run([x.cast("float32").cast("bfloat16")])[0]
     normal = (values & 0x7FFF >= 0x80) | (values & 0x7FFF == 0)                             # a device may flush the tiniest
     assert (np.frombuffer(back.data(), np.uint16) == values)[normal].all()
 
@@ -438,6 +448,12 @@ def test_pack_and_unpack():
     for d in FLOATS: assert all(same(a, b) for a, b in zip(unpack(pack([1.5, INF, -INF, NAN], d), d), [1.5, INF, -INF, NAN]))
     assert unpack(pack([0.5, 0, -2], dtypes.bool), dtypes.bool) == [True, False, True]
     assert unpack(pack([3.5e38, -1e300], dtypes.float32), dtypes.float32) == [INF, -INF]
+    for d, end in {dtypes.float16: 65520, dtypes.bfloat16: 2**128 - 2**119, dtypes.float32: 2**128 - 2**103}.items():      # whole numbers, too
+        assert unpack(pack([end, -end], d), d) == [INF, -INF]
+        assert math.isfinite(unpack(pack([end * (1 - 2.0**-24)], d), d)[0])
+    for d in FLOATS:
+        for v in ("one", None, 10**400):
+            with pytest.raises(ValueError, match=str(d)): pack([v], d)
 
 
 def test_blocks_are_reused_and_never_shared():
@@ -477,14 +493,25 @@ def test_an_unknown_device_is_unavailable(name):
     with pytest.raises(Unavailable): find_device(name)
 
 
-def test_a_device_that_does_not_compile_says_so():
-    for ask in (Device().kernels, Device().source):
-        with pytest.raises(NotImplementedError, match="one operation at a time"): ask([])
+def test_a_device_says_what_it_does_not_offer():
+    for d, verb in [(Device(), "alloc"), (Device(), "copyout"), (HostDevice(), "run"), (find_device("numpy"), "kernels"), (find_device("numpy"), "source")]:
+        with pytest.raises(NotImplementedError, match=f"{d.name}.*{verb}"): getattr(d, verb)([])
+    assert not hasattr(Device(), "fly")
+
+
+def test_a_target_names_a_limit_and_a_number_from_one(monkeypatch):
+    limits = ("lanes", "threads")
+    for text, fixed in {"": {}, "c": {}, "c:": {}, "gpu:cores=9": {}, "c:threads=2": {"threads": 2}, "c:lanes=8,threads=2": {"lanes": 8, "threads": 2}}.items():
+        monkeypatch.setenv("TINYLIT_TARGET", text)
+        assert target("c", limits) == fixed
+    for text in ("c:lanes=0", "c:lanes=-8", "c:lanes", "c:lanes=x", "c:lane=8", "c:lanes=8=9", "c:=8", "c:lanes=8 threads=2"):
+        monkeypatch.setenv("TINYLIT_TARGET", text)
+        with pytest.raises(ValueError, match=f"{text}.*lanes, threads"): target("c", limits)
 
 
 def test_a_number_that_was_computed_still_fits_any_shape(device):
     "Reading a constant remembers its value; later graphs with the same constant are of other shapes."
-    half, d = const(0.5, dtypes.float32), default_device()
+    half, d = const(0.5, dtypes.float32), find_device()
     d.realized[half] = d.run([half])[0]
     x = array([1.0, 2.0, 3.0], dtypes.float32)
     assert run(half * x) == run(x * half) == [0.5, 1, 1.5]

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from tinylit.backend.device import default_device
+from tinylit.backend.device import device as find_device
 from tinylit.backend.device import unpack
 from tinylit.graph.dtype import dtypes
 from tinylit.graph.node import Node
@@ -27,7 +27,7 @@ VECTORS = [     # key, counter, result: threefry2x32, 20 rounds, from the author
 
 
 def run(*nodes: Node) -> list:
-    found = [unpack(b.data(), n.dtype) for b, n in zip(default_device().run(list(nodes)), nodes)]
+    found = [unpack(b.data(), n.dtype) for b, n in zip(find_device().run(list(nodes)), nodes)]
     return found if len(nodes) > 1 else found[0]
 
 

@@ -31,7 +31,6 @@ from . import nn
 from .backend.device import Unavailable
 from .backend.device import cache_folder
 from .backend.device import device as find_device
-from .backend.device import default_device
 from .graph.draw import Picture
 from .graph.draw import images
 from .graph.draw import plot
@@ -65,7 +64,7 @@ def state_of(name: str) -> tuple[bool, str]:
 
 def show_devices(args=None) -> int:
     "Print each device and its state."
-    default = default_device().name
+    default = find_device().name
     for name in device_names():
         works, text = state_of(name)
         print(f"{'*' if name == default else ' '} {name:10} {'' if works else 'unavailable: '}{text}")
@@ -241,7 +240,7 @@ def demo(args) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     sets = data.mnist() if args.data == "mnist" else data.digits()
     x = sets[0]
-    print(f"{len(sets[0]):,} images of {x.shape[2]}x{x.shape[3]} to learn from, {len(sets[2]):,} to be tested on; device {default_device().name}")
+    print(f"{len(sets[0]):,} images of {x.shape[2]}x{x.shape[3]} to learn from, {len(sets[2]):,} to be tested on; device {find_device().name}")
     runs, accounts = [], {}
     for network in (MLP, CNN):
         manual_seed(args.seed)

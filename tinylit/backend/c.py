@@ -233,7 +233,7 @@ class C(Loader):
     def __init__(self):
         super().__init__()
         self.compiler, self.units = Compiler(find_compiler()), {}
-        self.limits = limits_of(self.compiler.macros, target("c"))
+        self.limits = limits_of(self.compiler.macros, target("c", limits_of("", {})))
 
     def address(self, handle) -> int:
         "The address of a block of memory."

@@ -283,7 +283,7 @@ def same_text(name: str, d: DType, _) -> tuple:
 # %% ../../nbs/29_expand.ipynb #fc049db6
 lane_helpers.update({
     "type": type_text, "where": chosen, "all": everywhere, "ramp": ramp_text, "some": some_text, "same": same_text,
-    "max": larger("(x > y) | (x != x)"), "least": larger("~(x < y)"),
+    "max": larger("(x > y) | (x != x)"), "least": larger("~(x <= y)"),
     "sum": by_halves(lambda d: "x[i] + x[i + h]"),
     "product": by_halves(lambda d: "x[i] * x[i + h]"),
     "largest": by_halves(largest),

@@ -96,7 +96,7 @@ class Choices:
         return self.maximum(0)
     def abs(self):
         "The distance from zero."
-        return self.maximum(-self) if self.dtype.kind in "if" else self
+        return (-self).maximum(self) if self.dtype.kind in "if" else self
     def __abs__(self): return self.abs()
     def sign(self):
         "-1, 0 or 1; NaN stays NaN."
