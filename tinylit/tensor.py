@@ -127,10 +127,6 @@ class Casts:
         "The same value, written down where it stands."
         return self.like(Node(Op.CONTIGUOUS, self.dtype, (self.node,)))
     def iota(self, n: int): return self.like(iota(n))
-    def float(self): return self.cast(dtypes.float32)
-    def half(self): return self.cast(dtypes.float16)
-    def int(self): return self.cast(dtypes.int32)
-    def bool(self): return self if self.dtype.is_bool else self.ne(0)
 
 # %% ../nbs/13_tensor.ipynb #94f49822
 def realize(*tensors):
