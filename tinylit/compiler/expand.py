@@ -11,7 +11,7 @@ __all__ = ['FOLDS', 'CALLED', 'MASKED', 'lanes', 'ramp_step', 'copies', 'ramped'
 # %% ../../nbs/29_expand.ipynb #de9ed686
 from collections.abc import Callable
 from ..graph.op import Op
-from ..graph.dtype import DType, TABLE, dtypes, scalar, vec
+from ..graph.dtype import DType, TABLE, dtypes, vec
 from ..graph.node import Node, analysis, toposort
 from ..graph.algebra import INDEX, form, num, replace, size, terms
 from .place import is_index
@@ -58,14 +58,14 @@ def widened(root: Node) -> Node:
         wide, src, d = lanes(n), tuple(new[s] for s in n.src), n.dtype
         if wide > 1 and not is_index(n):
             src = tuple(in_all_lanes(s, wide) for s in src)
-            d = d if n.op is Op.STORE else vec(scalar(d), wide)
+            d = d if n.op is Op.STORE else vec(d, wide)
         new[n] = Node(n.op, d, src, n.arg)
     return new[root]
 
 def in_all_lanes(s: Node, wide: int) -> Node:
     "`s` in every lane, unless it is an index or has its lanes already."
     if is_index(s) or s.op is Op.STORE or s.dtype.lanes == wide: return s
-    return Node(Op.LANES, vec(scalar(s.dtype), wide), (s,))
+    return Node(Op.LANES, vec(s.dtype, wide), (s,))
 
 # %% ../../nbs/29_expand.ipynb #aa0be270
 def expand(root: Node, limits: dict) -> Node:
@@ -206,7 +206,7 @@ def lane_by_lane(base: str, letters: str) -> Callable:
         calls = ", ".join(f"{v}[i]" for v in letters)
         loop = f"for (int i = 0; i < {to.lanes}; i++) z[i] = {one}({calls});"
         body = f"{short(to)} z; {loop} return z;"
-        uses = kind(to), kind(of), (one, base, scalar(to), scalar(of))
+        uses = kind(to), kind(of), (one, base, vec(to, 1), vec(of, 1))
         return function(short(to), name, arguments, body), *uses
     return text
 

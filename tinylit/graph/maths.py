@@ -39,8 +39,6 @@ class Operators:
     def __sub__(self, x): return self.difference(self, x)
     def __rsub__(self, x): return self.difference(x, self)
     def __neg__(self): return self.alu(Op.NEG, self)
-    def __invert__(self):
-        return self.logical_not() if self.dtype.is_bool else self ^ self.dtype.wrap(-1)
 
 # %% ../../nbs/04_maths.ipynb #0cc022da
 class Maths(Operators):

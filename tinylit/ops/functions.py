@@ -115,6 +115,9 @@ class Choices:
         "The distance from zero."
         return (-self).maximum(self) if self.dtype.kind in "if" else self
     def __abs__(self): return self.abs()
+    def __invert__(self):
+        "Every bit turned over; of a truth value, not."
+        return self.logical_not() if self.dtype.is_bool else self ^ self.dtype.wrap(-1)
     def sign(self):
         "-1, 0 or 1; NaN stays NaN."
         if self.dtype.kind in "bu": return self.minimum(1)
