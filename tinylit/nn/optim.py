@@ -11,85 +11,78 @@ from ..tensor import Tensor, realize
 # %% ../../nbs/15_optim.ipynb #59f7b231
 class Optimizer:
     "Steps that change tensors by their gradients; what changes between steps is a tensor itself."
-    def __init__(self, params: list, lr: float):
+    decoupled = False            # whether decay shrinks the weight itself, not through its gradient
+    def __init__(self, params: list, lr: float, weight_decay: float):
         self.params = list({id(p): p for p in params}.values())
         if not self.params or not all(p.requires_grad for p in self.params):
             raise ValueError("an optimizer needs tensors with requires_grad=True: nn.parameters(model)")
-        self.rate = Tensor(float(lr), device=self.params[0].device)
+        self.rate, self.weight_decay = Tensor(float(lr), device=self.params[0].device), weight_decay
         realize(*self.params)
-    @property
-    def lr(self) -> Tensor: return self.rate
-    @lr.setter
-    def lr(self, value): self.rate.assign(value)
+    lr = property(lambda self: self.rate, lambda self, value: self.rate.assign(value),
+                  doc="The learning rate, a tensor: what is set is assigned to it.")
 
     def like_params(self) -> list:
         "Zeros for each parameter, in a place of their own, never narrower than float32."
-        def zeros(p): return Tensor.zeros(p.shape, dtype=p.dtype.accumulator, device=p.device)
-        state = [zeros(p).assign(0) for p in self.params]
+        state = [p.zeros_like().cast(p.dtype.accumulator).assign(0) for p in self.params]
         realize(*state)
         return state
     def zero_grad(self):
         "Forgets the gradients; without it, those of the next batch are added."
         for p in self.params: p.grad = None
     def step(self):
-        "Changes every parameter that has a gradient, and computes the new values now."
-        realize(*self.schedule_step())
-    def schedule_step(self) -> list:
-        "The tensors that a step changes, assigned but not computed."
+        "Changes every parameter that has a gradient, and computes all that was assigned now."
+        self.schedule_step()
+        realize()
+    def schedule_step(self):
+        "Assigns what a step changes; nothing is computed yet."
         active = [(i, p) for i, p in enumerate(self.params) if p.grad is not None]
         if not active: raise ValueError("no gradients: call loss.backward() before step()")
-        changed = self.begin()
+        self.begin()
         for i, p in active:
-            wide = p.dtype.accumulator
-            new, state = self.update(i, p.detach().cast(wide), p.grad.detach().cast(wide))
-            p.assign(new.cast(p.dtype))
-            changed += [p, *state]
-        return changed
-    def begin(self) -> list:
-        "What changes once a step, whatever the parameters."
-        return []
-    def update(self, i: int, p: Tensor, g: Tensor) -> tuple:
-        "The new value of parameter `i` (now `p`, gradient `g`), and the state that was assigned."
-        raise NotImplementedError
+            w, g = (t.detach().cast(p.dtype.accumulator) for t in (p, p.grad))
+            if self.weight_decay and not self.decoupled: g = g + w * self.weight_decay
+            if self.weight_decay and self.decoupled: w = w * (1 - self.rate * self.weight_decay)
+            p.assign((w - self.rate * self.direction(i, g)).cast(p.dtype))
+    def begin(self): "Changes what changes once a step, whatever the parameters."
+    def direction(self, i: int, g: Tensor) -> Tensor:
+        "How far parameter `i` goes per unit of the learning rate, now that its gradient is `g`."
+        return g
 
 # %% ../../nbs/15_optim.ipynb #68426ac0
 class SGD(Optimizer):
     "Downhill by lr · gradient; with momentum (Polyak 1964), Nesterov's look ahead, weight decay."
     def __init__(self, params: list, lr: float = 0.001, momentum: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False):
-        super().__init__(params, lr)
+        super().__init__(params, lr, weight_decay)
         if nesterov and not momentum: raise ValueError("nesterov=True needs a momentum, say 0.9")
-        self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
+        self.momentum, self.nesterov = momentum, nesterov
         self.velocity = self.like_params() if momentum else []
-    def update(self, i: int, p: Tensor, g: Tensor) -> tuple:
-        if self.weight_decay: g = g + p * self.weight_decay
-        if not self.momentum: return p - self.rate * g, []
-        v = self.velocity[i]
-        v.assign(v * self.momentum + g)
-        return p - self.rate * (g + v * self.momentum if self.nesterov else v), [v]
+    def direction(self, i: int, g: Tensor) -> Tensor:
+        if not self.momentum: return g
+        v = self.velocity[i].assign(self.velocity[i] * self.momentum + g)
+        return g + v * self.momentum if self.nesterov else v
+
+# %% ../../nbs/15_optim.ipynb #f590e33b
+def running(mean: Tensor, beta: float, now) -> Tensor:
+    "`mean`, after it has taken in `now` and forgotten a little of the rest."
+    return mean.assign(mean * beta + now * (1 - beta))
 
 # %% ../../nbs/15_optim.ipynb #ddbf83ce
 class Adam(Optimizer):
     "Steps along the mean gradient, divided by its usual size (Kingma & Ba, arXiv:1412.6980)."
-    decoupled = False
     def __init__(self, params: list, lr: float = 0.001, betas: tuple = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0):
-        super().__init__(params, lr)
-        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        super().__init__(params, lr, weight_decay)
+        self.betas, self.eps = betas, eps
         self.m, self.v = self.like_params(), self.like_params()
         self.weights = [Tensor(0.0, device=self.rate.device) for _ in betas]
-    def begin(self) -> list:
+    def begin(self):
         "The weights that the running means have given out, 1 - beta**t: a running mean of ones."
-        for w, beta in zip(self.weights, self.betas): w.assign(w * beta + (1 - beta))
-        return list(self.weights)
-    def update(self, i: int, p: Tensor, g: Tensor) -> tuple:
-        m, v = self.m[i], self.v[i]
-        if self.weight_decay and not self.decoupled: g = g + p * self.weight_decay
-        if self.weight_decay and self.decoupled: p = p * (1 - self.rate * self.weight_decay)
-        for mean, beta, now in zip((m, v), self.betas, (g, g * g)):
-            mean.assign(mean * beta + now * (1 - beta))
-        size = (v / self.weights[1]).sqrt() + self.eps
-        return p - self.rate * (m / self.weights[0]) / size, [m, v]
+        for w, beta in zip(self.weights, self.betas): running(w, beta, 1)
+    def direction(self, i: int, g: Tensor) -> Tensor:
+        both = zip((self.m[i], self.v[i]), self.betas, (g, g * g), self.weights)
+        m, v = (running(mean, beta, now) / w for mean, beta, now, w in both)
+        return m / (v.sqrt() + self.eps)
 
 # %% ../../nbs/15_optim.ipynb #ed2da7a9
 class AdamW(Adam):
