@@ -289,10 +289,13 @@ class Assign:
             mask = put_back(full(self.shape, 1, dtypes.int32), self)
             self.base.assign(self.like(mask.where(put_back(value, self), self.base.own)))
             return self
-        self.own, self.was, self.tracked = fresh(value), None, id(self) in leaves
+        self.become(fresh(value))
         if traces: traces[-1].assigned(self)
         else: pending[id(self)] = self
         return self
+    def become(self, node: Node):
+        "The value of `node` is this tensor's from now on."
+        self.own, self.was, self.tracked = node, None, id(self) in leaves
 
 def value_for(t, x):
     "`x` as a tensor of the dtype and on the device of `t`; a tensor must have them already."

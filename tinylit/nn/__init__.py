@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BatchNorm2d', 'pair', 'cut_windows', 'conv2d', 'max_pool2d', 'avg_pool2d', 'layer_norm', 'dropout', 'cross_entropy',
-           'learned', 'Linear', 'Conv2d', 'LayerNorm', 'BatchNorm', 'Embedding', 'Dropout', 'Sequential', 'children',
+           'learned', 'Linear', 'Conv2d', 'LayerNorm', 'BatchNorm', 'Embedding', 'Dropout', 'Sequential', 'places',
            'walk', 'state_dict', 'parameters', 'train']
 
 # %% ../../nbs/14_layers.ipynb #4df2cb72
@@ -186,19 +186,20 @@ class Sequential(list):
         for layer in self: x = layer(x)
         return x
 
-# %% ../../nbs/14_layers.ipynb #0321b4f9
-def children(x) -> Iterator[tuple]:
-    "What `x` consists of, by name: the items of a list, tuple or dict, an object's attributes."
-    if isinstance(x, (list, tuple)): yield from enumerate(x)
-    elif isinstance(x, dict): yield from x.items()
-    elif not isinstance(x, (type, Tensor, ModuleType)):
-        yield from getattr(x, "__dict__", {}).items()
+# %% ../../nbs/14_layers.ipynb #9188fa18
+def places(x) -> list[tuple]:
+    "Where `x` keeps what it consists of, as (container, key): its items, or its attributes."
+    if isinstance(x, (type, Tensor, ModuleType)): return []
+    c = x if isinstance(x, (list, tuple, dict)) else getattr(x, "__dict__", {})
+    keys = c if isinstance(c, dict) else range(len(c))
+    return [(c, k) for k in keys]
 
 def walk(x, path: tuple = (), above: tuple = ()) -> Iterator[tuple]:
     "Every (path, part) of `x`, itself included; a part that holds itself is entered once."
     yield path, x
-    for name, part in children(x) if id(x) not in above else ():
-        yield from walk(part, path + (str(name),), above + (id(x),))
+    if id(x) in above: return
+    for container, key in places(x):
+        yield from walk(container[key], path + (str(key),), above + (id(x),))
 
 # %% ../../nbs/14_layers.ipynb #f01dd452
 def state_dict(model) -> dict:
