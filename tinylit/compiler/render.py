@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from ..graph.op import Op
-from ..graph.dtype import DType, bounds_of
+from ..graph.dtype import DType, bounds_of, dtypes
 from ..graph.node import Node
 from ..graph.algebra import INDEX, bounds
+from ..backend.device import pack, unpack
 from .place import is_index, operands, statements
 
 # %% ../../nbs/24_render.ipynb #3cd8596d
@@ -39,6 +40,7 @@ def memory_type(d: DType) -> str:
 # %% ../../nbs/24_render.ipynb #ce35c643
 def literal_text(value, d: DType) -> str:
     "A constant in C, where infinities, NaN and the smallest integer have no literal of their own."
+    if d.name == "bfloat16": return str(unpack(pack([value], d), dtypes.uint16)[0])     # its bits
     suffix = SUFFIX.get(d.name, "")
     if d.is_float:
         special = '__builtin_nanf("")' if value != value else "__builtin_inff()"
