@@ -5,24 +5,22 @@
 # %% auto #0
 __all__ = ['methods', 'realize', 'needed', 'path', 'method', 'Tensor']
 
-# %% ../nbs/13_tensor.ipynb #5d1dee2b
+# %% ../nbs/13_tensor.ipynb #08005016
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from weakref import WeakValueDictionary, ref
 from .graph.op import Op
 from .graph.maths import Maths
-from .graph.movement import axis_of
 from .ops.views import Views
 from .graph.reduce import Reduce
 from .ops.functions import Functions
-from .graph.dtype import DType, dtype_of, dtypes, promote
+from .graph.dtype import dtype_of, dtypes
 from .graph.node import Node, iota, substitute, toposort
-from .backend.device import Buffer, Device, buffer_of, device, leaf
+from .backend.device import Device, buffer_of, device as device_of, leaf
 from .grad import full, grad, vjp
-from .ops.creation import Creation
-from .ops.python import Python, encoded
+from .ops.creation import Creation, only_tensors
+from .ops.python import Python, encoded, stored
 
 # %% ../nbs/13_tensor.ipynb #32c46e92
 unique = itertools.count()
@@ -34,15 +32,7 @@ def fresh(value: Node) -> Node:
     "A node of the same value that is no other node, and is written down where it stands."
     return Node(Op.CONTIGUOUS, value.dtype, (value,), next(unique))
 
-# %% ../nbs/13_tensor.ipynb #b44bcb57
-def stored(data, dtype: DType, shape: tuple, dev: Device) -> Node:
-    "A leaf for new memory on `dev` that holds the bytes `data`."
-    return leaf(Buffer(math.prod(shape), dtype, dev, data), shape)
-
-def device_of(name) -> Device:
-    "A device by its name, or a device itself."
-    return name if isinstance(name, Device) else device(name)
-
+# %% ../nbs/13_tensor.ipynb #20db653d
 class Core:
     "What a Tensor is made of: a graph, the device that will compute it, perhaps a gradient."
     __slots__ = ()
@@ -176,18 +166,6 @@ class Read:
         if traces: raise RuntimeError("read inside a captured function: return the tensor instead")
         realize(self)
         return self.buffer.data().toreadonly()
-    @classmethod
-    def frombuffer(cls, data, dtype, shape=None, device=None, requires_grad=False):
-        "The numbers of `dtype` whose bytes `data` holds (copied); flat, unless a `shape` is given."
-        d, data = dtype_of(dtype), memoryview(data).cast("B")
-        n, rest = divmod(len(data), d.itemsize)
-        if rest: raise ValueError(f"{len(data)} bytes are not a whole number of {d.itemsize} ({d})")
-        x = stored(data, d, (n,), device_of(device))
-        return cls(x if shape is None else x.reshape(tuple(shape)), None, device, requires_grad)
-    def to(self, device):
-        "The same value on another device."
-        if (d := device_of(device)) is self.device: return self
-        return self.frombuffer(bytes(self.data()), self.dtype, self.shape, d)
 
 # %% ../nbs/13_tensor.ipynb #70d1823f
 class Index:
@@ -205,39 +183,6 @@ def is_data(key) -> bool:
     "Whether any part of `key` is a list, an array with axes, or a tensor."
     keys = key if isinstance(key, tuple) else (key,)
     return any(isinstance(k, (list, Tensor)) or hasattr(k, "__array__") and k.ndim for k in keys)
-
-# %% ../nbs/13_tensor.ipynb #59b1e2a5
-def only_tensors(what: str, *xs):
-    "TypeError that names `what` was asked for, unless all `xs` are tensors."
-    for x in xs:
-        if not isinstance(x, Tensor): raise TypeError(f"{what} of {x!r}: make it a Tensor(...) first")
-
-class Join:
-    "Several tensors into one."
-    __slots__ = ()
-    def cat(self, *others, dim: int = 0):
-        "This and `others` one after the other along `dim`."
-        parts, dim = several(self, others), axis_of(dim, self.ndim, "cat")
-        d, shapes = promote(*(p.dtype for p in parts)), [p.shape for p in parts]
-        if not self.ndim or len({s[:dim] + (0,) + s[dim + 1:] for s in shapes}) > 1:
-            names = ", ".join(map(str, dict.fromkeys(shapes)))
-            raise ValueError(f"cat along axis {dim} of shapes {names}: the other axes must agree")
-        if len(parts) == 1: return self
-        return self.like(Node(Op.CAT, d, tuple(p.cast(d).node for p in parts), dim), *parts)
-    def stack(self, *others, dim: int = 0):
-        "This and `others` side by side along a new axis `dim`."
-        parts = several(self, others)
-        if len(shapes := dict.fromkeys(p.shape for p in parts)) > 1:
-            raise ValueError(f"stack of shapes {', '.join(map(str, shapes))}: they must be equal")
-        first, *rest = (p.unsqueeze(dim) for p in parts)
-        return first.cat(*rest, dim=axis_of(dim, first.ndim, "stack"))
-
-def several(first, others: tuple) -> list:
-    "`first` and the others, which may come as one list."
-    many = len(others) == 1 and isinstance(others[0], (list, tuple))
-    parts = [first, *(others[0] if many else others)]
-    only_tensors("joining", *parts)
-    return parts
 
 # %% ../nbs/13_tensor.ipynb #56d0af45
 class Autograd:
@@ -333,7 +278,7 @@ def method(f: Callable) -> Callable:
     return f
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
-class Tensor(Core, Apply, Casts, Creation, Index, Join,
+class Tensor(Core, Apply, Casts, Creation, Index,
              Autograd, Assign, Read, Python, Open, Maths, Views, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "__weakref__")

@@ -202,9 +202,10 @@ def opened(name: str) -> Device:
 # %% ../../nbs/09_device.ipynb #cd0daad0
 PREFERRED = ("c", "llvm", "numpy")
 
-def device(name: str | None = None) -> Device:
-    """The device `name`, else that of TINYLIT_DEVICE or TINYLIT_TARGET, else the first of PREFERRED
+def device(name: str | Device | None = None) -> Device:
+    """The device `name` (or is), else that of TINYLIT_DEVICE or TINYLIT_TARGET, else the first of PREFERRED
     that works here. Raises Unavailable with the reason."""
+    if isinstance(name, Device): return name
     kind = os.environ.get("TINYLIT_TARGET", "").partition(":")[0]
     if name is None: name = os.environ.get("TINYLIT_DEVICE") or kind or None
     if name is not None: return opened(name)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from ..graph.dtype import bounds_of
 from ..graph.reduce import collect
-from ..tensor import Tensor, method, only_tensors
+from ..ops.creation import only_tensors
+from ..tensor import Tensor, method
 
 # %% ../../nbs/14_layers.ipynb #1e79fa49
 def pair(v, n: int = 2) -> tuple:

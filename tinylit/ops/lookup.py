@@ -11,7 +11,8 @@ from ..graph.op import Op
 from ..graph.movement import axis_of
 from ..graph.node import Node
 from .views import full_key
-from ..tensor import Tensor, method, only_tensors, value_for
+from .creation import only_tensors
+from ..tensor import Tensor, method, value_for
 
 # %% ../../nbs/13b_lookup.ipynb #40549e81
 REDUCES = {"sum": Op.ADD, "prod": Op.MUL, "amax": Op.MAX}
