@@ -20,7 +20,7 @@ from .graph.node import Node, iota, substitute, toposort
 from .backend.device import Device, buffer_of, device as device_of, leaf
 from .grad import full, grad, vjp
 from .ops.creation import Creation, only_tensors
-from .ops.python import Python, encoded, stored
+from .ops.python import Python, encoded, new_leaf
 
 # %% ../nbs/13_tensor.ipynb #32c46e92
 unique = itertools.count()
@@ -41,7 +41,7 @@ class Core:
         data if None. `device`: a name; None is the best one present. ValueError for ragged lists."""
         dev = data.device if isinstance(data, Tensor) and device is None else device_of(device)
         if isinstance(data, Tensor): data = fresh(data.to(dev).node)
-        if not isinstance(data, Node): data = stored(*encoded(data, dtype), dev)
+        if not isinstance(data, Node): data = new_leaf(*encoded(data, dtype), dev)
         self.start(data.cast(dtype or data.dtype), dev)
         if requires_grad: self.requires_grad_()
 
