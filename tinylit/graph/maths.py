@@ -47,12 +47,6 @@ class Maths(Operators):
     def eq(self, x):
         "Where this equals `x`; NaN equals nothing. (`==` stays Python's own.)"
         return self.alu(Op.EQ, self, x)
-    def ne(self, x):
-        "Where this differs from `x`; NaN differs from everything."
-        return self.eq(x).logical_not()
-    def logical_not(self):
-        "Where this is false, or zero."
-        return self.eq(False)
     def where(self, x, y):
         "`x` where this condition holds, else `y`."
         return self.alu(Op.WHERE, self, x, y)

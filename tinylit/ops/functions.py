@@ -63,7 +63,7 @@ class Powers:
 
 # %% ../../nbs/06b_functions.ipynb #de9973ad
 class Rounding:
-    "To whole numbers, and asking for the numbers that are none."
+    "To whole numbers."
     __slots__ = ()
     def floor(self):
         "The largest whole number not above x."
@@ -72,6 +72,20 @@ class Rounding:
     def ceil(self):
         "The smallest whole number not below x."
         return -(-self).floor() if self.dtype.is_float else self
+
+# %% ../../nbs/06b_functions.ipynb #c9b3d6ff
+class Truths:
+    "What is true of each element."
+    __slots__ = ()
+    def logical_not(self):
+        "Where this is false, or zero."
+        return self.eq(False)
+    def __invert__(self):
+        "Every bit turned over; of a truth value, not."
+        return self.logical_not() if self.dtype.is_bool else self ^ self.dtype.wrap(-1)
+    def ne(self, x):
+        "Where this differs from `x`; NaN differs from everything."
+        return self.eq(x).logical_not()
     def isnan(self):
         "Where x is NaN, the only number that differs from itself."
         return self.ne(self)
@@ -115,9 +129,6 @@ class Choices:
         "The distance from zero."
         return (-self).maximum(self) if self.dtype.kind in "if" else self
     def __abs__(self): return self.abs()
-    def __invert__(self):
-        "Every bit turned over; of a truth value, not."
-        return self.logical_not() if self.dtype.is_bool else self ^ self.dtype.wrap(-1)
     def sign(self):
         "-1, 0 or 1; NaN stays NaN."
         if self.dtype.kind in "bu": return self.minimum(1)
@@ -157,8 +168,7 @@ class Statistics:
         return ~(~self).max(axis, keepdim)
     def any(self, axis=None, keepdim=False):
         "Whether any element over `axis` is true, or not zero; of nothing False."
-        truth = self if self.dtype.is_bool else self.ne(0)
-        return truth.reduce(Op.MAX, axis, keepdim)
+        return self.bool().reduce(Op.MAX, axis, keepdim)
     def all(self, axis=None, keepdim=False):
         "Whether all elements over `axis` are true, or not zero; of nothing True."
         return self.logical_not().any(axis, keepdim).logical_not()
@@ -217,6 +227,6 @@ class Softmax:
         return d - d.exp().sum(axis, keepdim=True).log()
 
 # %% ../../nbs/06b_functions.ipynb #2aebf08c
-class Functions(Curves, Powers, Rounding, Kinds, Choices, Activations, Statistics, Positions, Softmax):
+class Functions(Curves, Powers, Rounding, Truths, Kinds, Choices, Activations, Statistics, Positions, Softmax):
     "The usual functions, from the methods of Maths, Views and Reduce."
     __slots__ = ()
