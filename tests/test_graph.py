@@ -493,7 +493,7 @@ MISTAKES = [
     (lambda: X[2], IndexError, r"index 2 .* size 2 in \(2, 3\)"), (lambda: X[0, 0, 0], IndexError, r"3 indices .*\(2, 3\)"),
     (lambda: X[..., ...], IndexError, "2 times"), (lambda: X[True], IndexError, "truth value"), (lambda: X[1.0], TypeError, "float 1.0"),
     (lambda: X & 1, TypeError, "AND of float32"), (lambda: X << 1, TypeError, "SHL of float32"), (lambda: -B, TypeError, "NEG of bool"),
-    (lambda: B - B, TypeError, "NEG of bool"), (lambda: ~X, TypeError, "XOR of float32"), (lambda: X + "1", TypeError, "str '1'"),
+    (lambda: B - B, TypeError, "NEG of bool"), (lambda: B - True, TypeError, "NEG of bool"), (lambda: ~X, TypeError, "XOR of float32"), (lambda: X + "1", TypeError, "str '1'"),
     (lambda: X + 1j, TypeError, "complex"), (lambda: X.bitcast("int8"), TypeError, "bitcast of float32 to int8"),
     (lambda: X.cast("float33"), ValueError, "float33"), (lambda: X.cast("uint8") < -1, OverflowError, "LT: -1 does not fit uint8"),
     (lambda: X.cast("uint8") - 256, OverflowError, "ADD: 256 does not fit uint8"), (lambda: const(math.nan, "int32"), OverflowError, "nan")]
@@ -512,3 +512,11 @@ def test_tables_are_complete():
                   x.T, x.reshape(4), x.expand(3, 2, 2), x.pad(((1, 1), (0, 0))), x[1:], x.flip(0), x.window(0, 2)]
     for n in everything: made |= {m.op for m in toposort(n)}
     assert BINARY | MOVEMENT <= made
+
+
+def test_the_smallest_integer_can_be_taken_away():
+    "Its negative does not exist, and its difference does."
+    x = iota(3).cast("int8")
+    equal(x - -128, np.array([-128, -127, -126], np.int8))
+    equal(x.cast("uint8") - 255, np.array([1, 2, 3], np.uint8))
+    assert x - const(1, "int8") is x - 1 is x + -1

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..graph.op import Op, ELEMENTWISE, UNARY
 from ..graph.dtype import dtypes
 from ..graph.node import Node, analysis
-from ..graph.rewrite import Pat, Rules, anything, folding, rewrite
+from ..graph.rewrite import Pat, folding, rewrite
 from .realize import stages
 
 # %% ../../nbs/30_numerics.ipynb #23aa7e0e
@@ -111,24 +111,24 @@ def in_float32(n: Node) -> Node:
     return y.cast(n.dtype)
 
 # %% ../../nbs/30_numerics.ipynb #a79e69f2
-def bfloat16_cast(n: Node, x: Node) -> Node | None:
+def bfloat16_cast(n: Node, x: Node) -> Node:
     "To or from bfloat16, bit by bit: ties go to even, NaN stays NaN."
     if x.dtype is dtypes.bfloat16:
         return (x.bitcast("uint16").cast("uint32") << 16).bitcast("float32")
-    if n.dtype is not dtypes.bfloat16: return None
+    if n.dtype is not dtypes.bfloat16: return n
     bits = x.float().bitcast("uint32")
     upper = bits + 0x7FFF + (bits >> 16 & 1) >> 16
     return x.isnan().where(0x7FC0, upper).cast("uint16").bitcast("bfloat16")
 
 # %% ../../nbs/30_numerics.ipynb #26fb1a7e
-def by_series(n: Node, x: Node) -> Node | None:
+def by_series(n: Node, x: Node) -> Node:
     "A function of float32 by its series, if it has one."
-    if n.op in series and n.dtype is dtypes.float32: return series[n.op](x)
+    return series[n.op](x) if n.op in series and n.dtype is dtypes.float32 else n
 
-halves = Rules([(Pat(ELEMENTWISE - {Op.BITCAST} | {Op.REDUCE}, name="n"), in_float32)])
-formulas = folding + Rules([
-    (Pat(Op.CAST, [anything("x")], name="n"), bfloat16_cast),
-    (Pat(UNARY, [anything("x")], name="n"), by_series)])
+halves = [(Pat(ELEMENTWISE - {Op.BITCAST} | {Op.REDUCE}), in_float32)]
+formulas = folding + [
+    (Pat(Op.CAST, [Pat(name="x")]), bfloat16_cast),
+    (Pat(UNARY, [Pat(name="x")]), by_series)]
 
 # %% ../../nbs/30_numerics.ipynb #69779486
 def numerics(root: Node, limits: dict) -> Node:

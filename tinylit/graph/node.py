@@ -70,14 +70,14 @@ class Elementwise(Maths):
         wanted = (dtypes.bool, d, d)[-len(src):]               # the condition of WHERE is a bool
         src = [s.cast(w) if isinstance(s, Node) else const(s, w, op) for s, w in zip(src, wanted)]
         if other: return other(*src)
-        if op is Op.NEG and src[0].op is Op.CONST: return const(d.wrap(-src[0].arg), d)
         return Node(op, dtypes.bool if op in COMPARE else d, broadcast(op, src))
     @staticmethod
     def difference(a, b):
         "`a - b` as a sum, the negative taken in the common dtype."
         d = promote(kind_of(a), kind_of(b))
         b = b.cast(d) if isinstance(b, Node) else const(b, d, Op.ADD)
-        return Node.alu(Op.ADD, a, -b)
+        number = b.op is Op.CONST and not d.is_bool
+        return Node.alu(Op.ADD, a, const(d.wrap(-b.arg), d) if number else -b)
 
     def cast(self, dtype):
         "The same values as `dtype`; to integers: cut towards 0, held within range, NaN as 0."
