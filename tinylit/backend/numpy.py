@@ -131,7 +131,7 @@ meaning = {   # op -> its value, from the node and the values of its sources
 def evaluate(roots: list[Node], known: dict | None = None) -> list:
     "The arrays of `roots`, one operation at a time; an array is dropped after its last reader."
     values = dict(known or {})
-    order = toposort(*roots, stop=values.keys())
+    order = toposort(*roots, stop=values)
     last = {s: n for n in order for s in n.src} | dict.fromkeys(roots)       # roots stay
     with np.errstate(all="ignore"):
         for n in order:
@@ -155,7 +155,7 @@ class Numpy(HostDevice):
         super().__init__()
     def run(self, roots: list[Node]) -> list[Buffer]:
         "A Buffer for each node of `roots`."
-        order = toposort(*roots, stop=self.realized.keys())
+        order = toposort(*roots, stop=self.realized)
         known = {n: load(b).reshape(n.shape) for n in order if (b := self.realized.get(n))}
         return [Buffer(n.numel, n.dtype, self, stored(a, n.dtype).tobytes())
                 for n, a in zip(roots, evaluate(roots, known))]
