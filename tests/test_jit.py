@@ -461,3 +461,9 @@ def test_random_programs(device):
         program = random_program(seed)
         for a, b in zip(play(program, lambda f: f), play(program, jit)):
             assert np.allclose(a, b, rtol=1e-4, atol=1e-4), (seed, program)
+
+
+def test_a_dict_is_not_the_list_of_its_parts():
+    f = jit(lambda x: x["x"] * 2 if isinstance(x, dict) else x[1] * 3)
+    t = Tensor([1.0])
+    assert f({"x": t}).item() == 2 and f(["x", t]).item() == 3 and f(("x", t)).item() == 3

@@ -13,10 +13,10 @@ from functools import update_wrapper
 from types import CellType, CodeType, FunctionType, MethodType
 from weakref import ref
 from .graph.op import Op
-from .graph.node import Node, substitute
-from .backend.device import Buffer, CompilingDevice, leaf
+from .graph.node import Node, substitute, toposort
+from .backend.device import Buffer, CompilingDevice, device as device_of, leaf
 from .random import stream
-from .tensor import Tensor, leaves, realize, traces
+from .tensor import Tensor, clock, leaves, realize, traces
 from .nn import places
 from .compiler.realize import abstract, schedule_of
 
@@ -41,8 +41,9 @@ def signature(x, number: dict):
     if isinstance(x, Tensor):
         which = number.setdefault(id(x), len(number))
         return which, x.shape, x.dtype, x.device, id(x) in leaves
-    if isinstance(x, dict): x = [*x.keys(), *x.values()]
-    if isinstance(x, (list, tuple)): return type(x), *(signature(v, number) for v in x)
+    if isinstance(x, (list, tuple, dict)):
+        parts = [*x, *x.values()] if isinstance(x, dict) else x
+        return type(x), *(signature(v, number) for v in parts)
     if type(x).__hash__ is None:
         name = type(x).__name__
         raise TypeError(f"jit: a {name} as an argument may change unseen. Pass a Tensor")
@@ -62,10 +63,10 @@ def root(t: Tensor) -> Tensor:
 
 # %% ../nbs/31_jit.ipynb #aadc66f3
 class Trace:
-    "Is told what a function does: which tensors it makes, finds and changes."
+    "Is told what a function does: which tensors it finds and changes."
     def __init__(self):
-        self.known, self.changed = {}, set()
-        self.holes, self.before, self.drawn = [], [], []
+        self.start, self.before, self.changed = next(clock), {}, set()
+        self.holes, self.drawn = [], []
     def hole(self, t: Tensor) -> Node:
         "A leaf that stands for whatever `t` will hold."
         self.holes.append(Absent(t.numel, t.dtype, t.device))
@@ -74,15 +75,13 @@ class Trace:
         "What the function is given in the place of its argument `t`."
         return Tensor(self.hole(t), device=t.device, requires_grad=id(t) in leaves)
 
-    def born(self, t): self.known[id(t)] = t             # held, so that no other object gets its id
     def assigned(self, t): self.changed.add(id(t))
     def realized(self, tensors): "Nothing is computed while a function is captured."
     def looked_at(self, t):
         "What comes from outside has no value until the end, only a place."
         t = root(t)
-        if id(t) in self.known: return
-        self.known[id(t)] = t
-        self.before.append((t, t.own, t.was, t.tracked))
+        if t.birth > self.start or id(t) in self.before: return
+        self.before[id(t)] = t, t.own, t.was, t.tracked
         t.own = self.hole(t)
 
 # %% ../nbs/31_jit.ipynb #6f384d83
@@ -97,7 +96,7 @@ def recording(trace: Trace):
         traces.remove(trace)
         (stream.seed, stream.drawn), stream.log = place, None
         for t, g in gradients: t.grad = g
-        for t, *state in trace.before: t.own, t.was, t.tracked = state
+        for t, *state in trace.before.values(): t.own, t.was, t.tracked = state
 
 # %% ../nbs/31_jit.ipynb #8727c58d
 def names_in(code: CodeType) -> set[str]:
@@ -140,14 +139,14 @@ def unchanged(edges: list[tuple]) -> bool:
 
 # %% ../nbs/31_jit.ipynb #b3005769
 class Interpreted:
-    "What a device without schedules has instead: graphs over holes, run over present memory."
+    "What a device without schedules has instead: abstract roots, run over the memory given."
     taken = ()
-    def __init__(self, device, nodes: list[Node], holes: list[Buffer]):
-        self.device, self.nodes, self.holes = device, nodes, holes
+    def __init__(self, device, roots: tuple, *_): self.device, self.roots = device, roots
     def run(self, given: list[Buffer], variables: list) -> list[Buffer]:
-        "A Buffer for each node, with `given` in the holes."
-        new = {leaf(h, (h.size,)): leaf(b, (b.size,)) for h, b in zip(self.holes, given)}
-        return self.device.run(substitute(self.nodes, new)) if self.nodes else []
+        "A Buffer for each root."
+        new = {n: leaf(given[n.arg.number], n.shape) for n in toposort(*self.roots) if n.op is Op.BUFFER}
+        new |= {n: variables[n.arg].node(n.dtype) for n in toposort(*self.roots) if n.op is Op.VAR}
+        return self.device.run(substitute(self.roots, new))
 
 # %% ../nbs/31_jit.ipynb #4ef3a8b2
 def given_up(t: Tensor) -> Buffer:
@@ -175,7 +174,7 @@ class Capture:
             self.result = f(*now, **named)
             self.outputs = tensors_in(self.result)
             nodes = [t.node for t in self.outputs]
-            seen = [*inside.values(), *(t for t, *_ in trace.before)]
+            seen = [*inside.values(), *(t for t, *_ in trace.before.values())]
             changed = {h: t.node for h, t in zip(trace.holes, seen) if id(t) in trace.changed}
             nodes += changed.values()
         self.changed = {h: k for k, h in enumerate(changed, len(self.outputs))}     # hole -> node
@@ -185,16 +184,13 @@ class Capture:
 
     def prepare(self, nodes: list[Node]):
         "How `nodes` will be computed, and whose memory that takes. ValueError for two devices."
-        devices = {h.device for h in [*self.holes, *self.outputs]}
+        devices = {h.device for h in [*self.holes, *self.outputs]} or {device_of()}
         if len(devices) > 1: raise ValueError("jit: tensors of one function are on two devices")
-        device = next(iter(devices), None)
-        if isinstance(device, CompilingDevice):
-            roots, self.leaves, self.variables = abstract(device, nodes)
-            wishes = ((k, self.leaves.index(h)) for h, k in self.changed.items() if h in self.leaves)
-            self.schedule = schedule_of(device, roots, tuple(wishes), None)
-        else:
-            self.leaves, self.variables = self.holes, ()
-            self.schedule = Interpreted(device, nodes, self.holes)
+        [device] = devices
+        roots, self.leaves, self.variables = abstract(device, nodes)
+        wishes = ((k, self.leaves.index(h)) for h, k in self.changed.items() if h in self.leaves)
+        make = schedule_of if isinstance(device, CompilingDevice) else Interpreted
+        self.schedule = make(device, roots, tuple(wishes), None)
 
     def run(self, owner: dict):
         "The recorded work on the memory of each hole's owner; what was changed changes, results are new."

@@ -209,7 +209,6 @@ def compiled(roots: list, device: CompilingDevice, upto: str | None = None) -> t
 class Wanted:
     "A trace that computes nothing, and remembers what was to be computed."
     def __init__(self): self.tensors = []
-    def born(self, t: Tensor): "A tensor that the function makes."
     def looked_at(self, t: Tensor): "A tensor that it finds."
     def assigned(self, t: Tensor): self.tensors.append(t)
     def realized(self, tensors: tuple): self.tensors.extend(tensors)

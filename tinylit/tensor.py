@@ -22,15 +22,15 @@ from .grad import full, grad, vjp
 from .ops.creation import Creation, only_tensors
 from .ops.python import Python, encoded, new_leaf
 
-# %% ../nbs/13_tensor.ipynb #32c46e92
-unique = itertools.count()
+# %% ../nbs/13_tensor.ipynb #80bb9dbc
+clock = itertools.count()                               # no two things happen at one time
 leaves: WeakValueDictionary = WeakValueDictionary()     # id -> a tensor that collects gradients
 pending: WeakValueDictionary = WeakValueDictionary()    # id -> one whose new value is to be computed
 traces: list = []                                       # captures in progress, innermost last
 
 def fresh(value: Node) -> Node:
     "A node of the same value that is no other node, and is written down where it stands."
-    return Node(Op.CONTIGUOUS, value.dtype, (value,), next(unique))
+    return Node(Op.CONTIGUOUS, value.dtype, (value,), next(clock))
 
 # %% ../nbs/13_tensor.ipynb #20db653d
 class Core:
@@ -47,8 +47,7 @@ class Core:
 
     def start(self, node: Node, device: Device, tracked: bool = False):
         "The first state: `tracked` if a gradient may have to flow through."
-        self.own, self.device, self.tracked = node, device, tracked
-        if traces: traces[-1].born(self)
+        self.own, self.device, self.tracked, self.birth = node, device, tracked, next(clock)
         self.was = self.grad = self.base = self.seen = None
         return self
 
@@ -125,6 +124,7 @@ def realize(*tensors):
     asked = (*tensors, *pending.values())
     pending.clear()
     wanted = {id(t): t for a in asked for t in needed(a) if t.buffer is None}.values()
+    wanted = sorted(wanted, key=lambda t: t.base is not None)       # a view comes after its base
     for dev in {t.device for t in wanted}: compute(dev, [t for t in wanted if t.device is dev])
 
 def needed(t) -> tuple:
@@ -141,17 +141,13 @@ def path(view) -> Iterator[Node]:
 
 # %% ../nbs/13_tensor.ipynb #2818e941
 def compute(dev: Device, tensors: list):
-    "Computes `tensors` on `dev` in one run."
-    nodes = [t.node for t in tensors]
-    done = dict(zip(nodes, dev.run(nodes)))
-    dev.realized.update(done)
-    for t in dict(zip(nodes, tensors)).values(): settle(t)      # of equal wishes one: a place each
-    dev.realized.update((t.node, done[n]) for t, n in zip(tensors, nodes))     # of settled bases
-
-def settle(t):
-    "A computed tensor forgets how it was made, unless a gradient may have to flow through it."
-    if t.base is not None or t.tracked and id(t) not in leaves: return
-    t.own, t.was = leaf(t.buffer, t.shape), ref(t.own)
+    """Computes `tensors` on `dev` in one run. Each settles: it forgets how it was made, unless it is
+    a view, or a gradient may have to flow through it."""
+    for t, b in zip(tensors, dev.run([t.node for t in tensors])):
+        if t.buffer is not None: continue               # an equal wish came first: a place each
+        dev.realized[t.node] = b
+        final = t.base is None and (id(t) in leaves or not t.tracked)
+        if final: t.own, t.was = leaf(b, t.shape), ref(t.own)
 
 # %% ../nbs/13_tensor.ipynb #9e1c30e3
 class Read:
@@ -281,4 +277,4 @@ def method(f: Callable) -> Callable:
 class Tensor(Core, Apply, Casts, Creation, Index,
              Autograd, Assign, Read, Python, Open, Maths, Views, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
-    __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "__weakref__")
+    __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "birth", "__weakref__")
