@@ -16,9 +16,9 @@ from .ops.views import Views
 from .graph.reduce import Reduce
 from .ops.functions import Functions
 from .graph.dtype import dtype_of, dtypes
-from .graph.node import Node, iota, substitute, toposort
+from .graph.node import Node, const, iota, substitute, toposort
 from .backend.device import Device, buffer_of, device as device_of, leaf
-from .grad import full, grad, vjp
+from .grad import grad, vjp
 from .ops.creation import Creation, only_tensors
 from .ops.python import Python, encoded, new_leaf
 
@@ -227,7 +227,7 @@ class Assign:
         if traces: traces[-1].looked_at(self)
         value = value_for(self, x).expand(self.shape).node.detach()
         if self.base is not None:
-            mask = put_back(full(self.shape, 1, dtypes.int32), self)
+            mask = put_back(const(1, dtypes.int32).expand(self.shape), self)
             self.base.assign(self.like(mask.where(put_back(value, self), self.base.own)))
             return self
         self.become(fresh(value))
@@ -250,7 +250,7 @@ def put_back(value: Node, view) -> Node:
     for n in path(view):
         if n.op in (Op.EXPAND, Op.PAD) or n.op is Op.WINDOW and n.arg[1] > 1:
             raise ValueError(f"assign through {n.op.name.lower()}: an element has several places, or none")
-        [value] = vjp[n.op](value, n, *n.src)
+        value = vjp[n.op](value, n, *n.src)
     return value
 
 # %% ../nbs/13_tensor.ipynb #f79c27ac

@@ -10,8 +10,7 @@ import math
 from ..graph.op import Op
 from ..graph.dtype import dtype_of, dtypes, promote
 from ..graph.movement import axis_of, flat
-from ..graph.node import Node, iota, kind_of
-from ..grad import full
+from ..graph.node import Node, const, iota, kind_of
 from ..random import integers, manual_seed, normal, uniform
 
 # %% ../../nbs/12b_creation.ipynb #4b171133
@@ -27,7 +26,7 @@ class Shaped:
     @classmethod
     def full(cls, shape, value, dtype=None, **kw):
         "`value` everywhere in `shape`."
-        return cls(full(sizes_of((shape,)), value, dtype_of(dtype or kind_of(value))), **kw)
+        return cls(const(value, dtype or kind_of(value)).expand(sizes_of((shape,))), **kw)
     @classmethod
     def zeros(cls, *shape, dtype=dtypes.float32, **kw):
         "0 everywhere in `shape`."
