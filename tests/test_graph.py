@@ -139,6 +139,8 @@ def test_movements_that_do_not_fit():
         for f in (x.pad, x.shrink):
             with pytest.raises(ValueError, match=r"needs two whole numbers, or None, for each axis of \(2, 3\)"): f(wrong)
     assert x.pad((None, (1, 0))) is x.pad(((0, 0), (1, 0))) and x.shrink((None, (0, 2))) is x.shrink(((0, 2), (0, 2)))
+    for f in (lambda: x.reshape(2.0, 3), lambda: x.reshape("ab"), lambda: x.expand([2, 1.5]), lambda: x.flip(0.5), lambda: x.window(0, 1.0)):
+        with pytest.raises(TypeError, match="no whole number"): f()
     number = iota(1).reshape(())
     assert number.flip(0) is number and number.sum(0).shape == ()
     for f in (lambda: number.sum(7), lambda: number.window(0, 1), lambda: number.transpose(), lambda: x.flip(2)):

@@ -21,6 +21,8 @@ def axis_of(axis: int, ndim: int, what: str = "axis_of") -> int:
 def flat(args: tuple) -> tuple:
     "`f(2, 3)` and `f((2, 3))` mean the same; whole numbers of any make become int."
     args = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    wrong = [a for a in args if not hasattr(a, "__index__")]
+    if wrong: raise TypeError(f"{wrong[0]!r} in {args} is no whole number")
     return tuple(map(operator.index, args))
 
 # %% ../../nbs/05_movement.ipynb #b7945dcf
@@ -39,10 +41,11 @@ class Moves:
         "How many elements there are."
         return math.prod(self.shape)
     def axes(self, axis=None, what: str = "axes") -> tuple:
-        "The axes that `axis` names (one, several, None for all), counted from the front, in order."
-        axes = range(self.ndim) if axis is None else axis if hasattr(axis, "__iter__") else (axis,)
-        found = {axis_of(a, max(self.ndim, 1), what) for a in axes}
-        return tuple(sorted(found))[:self.ndim]                # a scalar has none, and forgives a 0
+        """The axes that `axis` names (one, several, None for all), counted from the front, sorted.
+        A scalar has none, and puts up with 0."""
+        if axis is None: return tuple(range(self.ndim))
+        axes = axis if hasattr(axis, "__iter__") else (axis,)
+        return tuple(sorted({axis_of(a, self.ndim or 1, what) for a in axes}))[:self.ndim]
 
     def reshape(self, *shape):
         "The same elements in row-major order under another shape; one size may be -1."
@@ -55,9 +58,9 @@ class Moves:
     def permute(self, *order):
         "The axes in another order: axis k of the result is axis order[k] of this."
         order = tuple(axis_of(a, self.ndim, "permute") for a in flat(order))
-        if tuple(sorted(order)) != self.axes():
+        if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"permute{order} does not name each axis of {self.shape} once")
-        return self if order == self.axes() else self.mop(Op.PERMUTE, order)
+        return self if order == tuple(range(self.ndim)) else self.mop(Op.PERMUTE, order)
     def flip(self, *axes):
         "The named axes back to front."
         axes = self.axes(flat(axes), "flip")
@@ -81,7 +84,7 @@ class Sizes:
         "`given` as two whole numbers an axis, None as `idle` has it; ValueError names `what`."
         try:
             full = [i if p is None else p for p, i in zip(given, idle, strict=True)]
-            return tuple((operator.index(a), operator.index(b)) for a, b in full)
+            return tuple((a, b) for a, b in map(flat, full))
         except (TypeError, ValueError):
             needs = f"needs two whole numbers, or None, for each axis of {self.shape}"
             raise ValueError(f"{what}({given!r}) {needs}") from None

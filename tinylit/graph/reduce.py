@@ -20,7 +20,7 @@ class Reductions:
         "`op` over `axis` (an int, several, None for all); `keepdim` leaves size 1 in their places."
         axes = self.axes(axis, "reduce")
         y = self.rop(op, axes) if axes else self
-        return y if keepdim else y.squeeze(axes)
+        return y if keepdim else y.reshape([n for a, n in enumerate(self.shape) if a not in axes])
     def count(self, axis=None) -> int:
         "How many elements go into one result over `axis`."
         return math.prod(self.shape[a] for a in self.axes(axis))
