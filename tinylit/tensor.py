@@ -78,7 +78,8 @@ class Apply:
         if len(names := {s.device: s.device.name for s in sources}) > 1:
             names = " and ".join(names.values())
             raise ValueError(f"tensors on {names} cannot meet; move one with .to(...)")
-        tracked = node.dtype.is_float and any(s.tracked for s in sources)
+        flows = node.dtype.is_float and node.op is not Op.DETACH
+        tracked = flows and any(s.tracked for s in sources)
         return object.__new__(type(self)).start(node, self.device, tracked)
 
     def lift(self, f, *src):
@@ -94,6 +95,13 @@ class Apply:
         t.base = self if self.base is None else self.base
         t.seen = t.base.own
         return t
+    def cast(self, dtype):
+        "As `dtype`: floats are cut towards zero and stay within range, NaN becomes 0."
+        return self if dtype_of(dtype) is self.dtype else self.like(self.node.cast(dtype))
+    def bitcast(self, dtype):
+        "The same bits as `dtype`, which must be as wide."
+        return self.like(self.node.bitcast(dtype))
+    def iota(self, n: int): return self.like(iota(n))
 
     def __eq__(self, x): return self.eq(x)
     def __ne__(self, x): return self.ne(x)
@@ -103,19 +111,6 @@ def operand(x, dev: Device):
     "What may stand beside a tensor: a number, or an array, which becomes a tensor."
     if not hasattr(x, "__array__"): return x
     return Tensor(x, device=dev) if getattr(x, "ndim", 0) else x.item()
-
-# %% ../nbs/13_tensor.ipynb #2b1f4c50
-class Casts:
-    "The same values as other dtypes."
-    __slots__ = ()
-    def cast(self, dtype):
-        "As `dtype`: floats are cut towards zero and stay within range, NaN becomes 0."
-        return self if dtype_of(dtype) is self.dtype else self.like(self.node.cast(dtype))
-    def bitcast(self, dtype): return self.like(self.node.bitcast(dtype))
-    def contiguous(self):
-        "The same value, written down where it stands."
-        return self.like(Node(Op.CONTIGUOUS, self.dtype, (self.node,)))
-    def iota(self, n: int): return self.like(iota(n))
 
 # %% ../nbs/13_tensor.ipynb #94f49822
 def realize(*tensors):
@@ -195,9 +190,6 @@ class Autograd:
             leaves[id(self)] = self
         self.tracked = on
         return self
-    def detach(self):
-        "The same value, through which no gradient flows."
-        return Tensor(self.node.detach(), device=self.device)
     def backward(self, gradient=None):
         "Adds the derivative of this number, or of (self * gradient).sum(), to `.grad` of each leaf below."
         if gradient is None and self.shape:
@@ -274,7 +266,7 @@ def method(f: Callable) -> Callable:
     return f
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
-class Tensor(Core, Apply, Casts, Creation, Index,
-             Autograd, Assign, Read, Python, Open, Maths, Views, Reduce, Functions):
+class Tensor(Core, Apply, Creation, Index, Autograd,
+             Assign, Read, Python, Open, Maths, Views, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "birth", "__weakref__")

@@ -88,9 +88,6 @@ class Elementwise(Maths):
         if d.bits != self.dtype.bits:
             raise TypeError(f"bitcast of {self.dtype} to {d}: {self.dtype.bits} bits, not {d.bits}")
         return self if d is self.dtype else Node(Op.BITCAST, d, (self,))
-    def detach(self):
-        "The same value, through which no gradient flows."
-        return self.alu(Op.DETACH, self)
 
 # %% ../../nbs/08_node.ipynb #470fb433
 class Node(Elementwise, Views, Reduce, Functions):

@@ -95,7 +95,7 @@ class Truths:
 
 # %% ../../nbs/06b_functions.ipynb #6b37b755
 class Kinds:
-    "The usual conversions, from `cast`."
+    "The usual conversions, and two operations that leave the value as it is."
     __slots__ = ()
     def float(self):
         "As float32."
@@ -109,6 +109,12 @@ class Kinds:
     def bool(self):
         "Whether each element is something else than zero."
         return self.cast("bool")
+    def detach(self):
+        "The same value, through which no gradient flows."
+        return self.alu(Op.DETACH, self)
+    def contiguous(self):
+        "The same value, written down where it stands."
+        return self.alu(Op.CONTIGUOUS, self)
 
 # %% ../../nbs/06b_functions.ipynb #4881304b
 class Choices:
