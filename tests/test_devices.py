@@ -13,8 +13,8 @@ from tinylit.backend.device import unpack
 from tinylit.backend.numpy import evaluate
 from tinylit.graph.dtype import dtypes
 from tinylit.graph.node import Node
-from tinylit.graph.node import legal_graph
-from tinylit.graph.node import show
+from tinylit.ops.text import legal_graph
+from tinylit.ops.text import show
 from tinylit.graph.op import Op
 
 SIZES = [1, 2, 3, 5, 8, 16, 17, 31, 64]

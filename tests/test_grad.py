@@ -18,7 +18,7 @@ from tinylit.backend.numpy import meaning
 from tinylit.graph.dtype import dtypes
 from tinylit.graph.node import Node
 from tinylit.graph.node import iota
-from tinylit.graph.node import legal_graph
+from tinylit.ops.text import legal_graph
 from tinylit.graph.node import substitute
 from tinylit.graph.node import toposort
 from tinylit.graph.op import Op

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tinylit.backend.device import Buffer, device, leaf
 from tinylit.backend.numpy import evaluate
 from tinylit.graph.dtype import TABLE, above, bounds_of, dtype_of, dtypes, promote
-from tinylit.graph.node import Node, analysis, const, iota, legal_graph, parse, show, substitute, toposort, weak, workspace
+from tinylit.graph.node import Node, analysis, const, iota, substitute, toposort, weak, workspace
 from tinylit.graph.op import BINARY, MOVEMENT, Op
+from tinylit.ops.text import legal_graph, parse, show
 
 SHAPES = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
 FULL = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
@@ -388,6 +389,14 @@ def test_substitute(x):
     assert substitute([x], {}) == [x]
     leaf = iota(6).reshape(2, 3)
     assert leaf not in toposort(*substitute([x], {leaf: iota(7)[1:].reshape(2, 3)}))
+
+
+@pytest.mark.parametrize("text", ["n0 = print('ran')", "n0 = IOTA(int32, 4).__class__", "n0 = IOTA(int32, m99999)", "n0 = IOTA(int33, 4)", "1 + 1",
+                                  "n0 = IOTA(int32, [4])", "n0 = IOTA(int32, print('ran'))", "import os", "n0 = IOTA(int32, 4)\nn1 = NEG(int32, n7)",
+                                  "n0 = __import__('os').getcwd()", "n0 = IOTA(int32, (lambda: print('ran'))())", "n0 = IOTA()"])
+def test_what_is_no_graph_is_refused_and_never_run(text, capsys):
+    with pytest.raises(ValueError, match="no node: "): parse(text)
+    assert capsys.readouterr().out == ""
 
 
 def test_leaves_do_not_merge():

@@ -9,8 +9,9 @@ from hypothesis import given, settings, strategies as st
 from tinylit.backend.device import Buffer, device, leaf, pack
 from tinylit.backend.numpy import evaluate
 from tinylit.graph.dtype import dtypes
-from tinylit.graph.node import Node, const, iota, legal_graph, toposort
+from tinylit.graph.node import Node, const, iota, toposort
 from tinylit.graph.op import BINARY, COMPARE, FLOAT, Op
+from tinylit.ops.text import legal_graph
 from tinylit.graph.rewrite import Pat, folding, matches, rewrite, simplify
 
 CPU = device("numpy")

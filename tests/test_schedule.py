@@ -13,7 +13,8 @@ from tinylit.compiler.place import legal_loops, place
 from tinylit.compiler.schedule import Opt, apply, attempt, default_opts, loops_of, merge_loops, objection, stores_in
 from tinylit.compiler.schedule import schedule, thread_opts
 from tinylit.graph.algebra import size
-from tinylit.graph.node import show, workspace
+from tinylit.graph.node import workspace
+from tinylit.ops.text import show
 from tinylit.nn.optim import Adam
 
 try: C = device("c")

@@ -20,7 +20,8 @@ from functools import cache, partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 from ..graph.dtype import DType, dtypes
-from ..graph.node import Node, objects
+from ..graph.node import Node
+from ..ops.text import objects
 from ..graph.op import Op
 
 # %% ../../nbs/09_device.ipynb #d282e391

@@ -123,7 +123,8 @@ def bfloat16_cast(n: Node, x: Node) -> Node:
 # %% ../../nbs/30_numerics.ipynb #26fb1a7e
 def by_series(n: Node, x: Node) -> Node:
     "A function of float32 by its series, if it has one."
-    return series[n.op](x) if n.op in series and n.dtype is dtypes.float32 else n
+    known = n.op in series and n.dtype is dtypes.float32
+    return series[n.op](x) if known else n
 
 halves = [(Pat(ELEMENTWISE - {Op.BITCAST} | {Op.REDUCE}), in_float32)]
 formulas = folding + [

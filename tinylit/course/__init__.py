@@ -118,7 +118,7 @@ STEPS = {   # step of the pipeline -> (the question it answers, what comes out)
 }
 
 BELONGS = {   # step -> the other chapters that light it
-    "tensor": "op maths movement views reduce functions dtype node "
+    "tensor": "op maths movement views reduce functions dtype node text "
               "random creation python lookup layers optim data learning convolution state",
     "index": "rewrite algebra", "schedule": "expand numerics", "device": "numpy c realize jit roofline",
     None: "tour spark draw lines ledger cli course api",
@@ -155,7 +155,7 @@ def pipeline(lit: str | None = None, caption: str = "") -> Picture:
 # %% ../../nbs/51_course.ipynb #db409ac7
 BOOK = {   # part of the book -> its chapters, in order
     "0 The tour": "tour spark",
-    "1 Tensors are graphs": "op draw maths movement views reduce functions dtype node device numpy",
+    "1 Tensors are graphs": "op draw maths movement views reduce functions dtype node text device numpy",
     "2 Gradients, learning": "grad random creation python tensor lookup layers optim data learning convolution state",
     "3 From graph to kernel": "rewrite algebra index place render c fuse realize",
     "4 Loops you choose": "schedule expand numerics jit",

@@ -14,7 +14,7 @@ from .op import Op
 from .dtype import dtypes
 from .node import Node
 from .node import analysis
-from .node import show
+from ..ops.text import show
 from .node import toposort
 
 # %% ../../nbs/21_algebra.ipynb #9c661b53
