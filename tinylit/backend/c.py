@@ -21,7 +21,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from ..graph.dtype import DType, bounds_of
-from .device import CompilingDevice, cache_folder, Unavailable, register, target
+from .device import CompilingDevice, cache_folder, Unavailable, target
 from ..compiler.render import SPELLED, literal_text, memory_type
 
 # %% ../../nbs/25_c.ipynb #dbbbf72d
@@ -226,7 +226,6 @@ class Loader(CompilingDevice):
         else: run(pointers, ints, 0, 1, None)
 
 # %% ../../nbs/25_c.ipynb #9a923694
-@register
 class C(Loader):
     "Kernels in C, compiled for this processor, run by a pool of threads."
     name = "c"
