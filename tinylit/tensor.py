@@ -157,6 +157,9 @@ class Read:
         if traces: raise RuntimeError("read inside a captured function: return the tensor instead")
         realize(self)
         return self.buffer.data().toreadonly()
+    def __reduce__(self):
+        value = bytes(self.data()), self.dtype.name, self.shape     # so that a copy is another leaf
+        return Tensor.frombuffer, (*value, self.device.name, id(self) in leaves)
 
 # %% ../nbs/13_tensor.ipynb #70d1823f
 class Index:
@@ -245,17 +248,6 @@ def put_back(value: Node, view) -> Node:
         value = vjp[n.op](value, n, *n.src)
     return value
 
-# %% ../nbs/13_tensor.ipynb #f79c27ac
-class Open:
-    "Copies that are places of their own, and methods that later chapters add."
-    __slots__ = ()
-    def __reduce__(self):
-        value = bytes(self.data()), self.dtype.name, self.shape     # so that a copy is another leaf
-        return Tensor.frombuffer, (*value, self.device.name, id(self) in leaves)
-    def __getattr__(self, name: str):
-        if name in methods: return partial(methods[name], self)
-        raise AttributeError(f"a Tensor has no {name!r}")
-
 # %% ../nbs/13_tensor.ipynb #aedd5207
 methods: dict[str, Callable] = {}      # name -> a function of a tensor, added by later chapters
 
@@ -267,6 +259,9 @@ def method(f: Callable) -> Callable:
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
 class Tensor(Core, Apply, Creation, Index, Autograd,
-             Assign, Read, Python, Open, Maths, Views, Reduce, Functions):
+             Assign, Read, Python, Maths, Views, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "birth", "__weakref__")
+    def __getattr__(self, name: str):
+        if name in methods: return partial(methods[name], self)
+        raise AttributeError(f"a Tensor has no {name!r}")
