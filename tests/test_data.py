@@ -19,6 +19,11 @@ def npy(array) -> bytes:
     return file.getvalue()
 
 
+def test_the_plays_come_with_the_package():
+    text = data.plays()
+    assert len(text) == 119_983 and text.startswith("First Citizen:\n") and text.isascii()
+
+
 def test_digits_are_whole_and_split_once():
     raw = digits_raw()
     assert [raw[k].shape for k in data.SETS] == [(1437, 1, 8, 8), (1437,), (360, 1, 8, 8), (360,)]

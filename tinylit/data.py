@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NPY', 'MNIST', 'MNIST_SHA256', 'SETS', 'asset', 'Raw', 'shuffled', 'digits_raw', 'read_npy', 'read_npz', 'pieces',
-           'download', 'find', 'mnist_raw', 'tensor_of', 'tensors', 'digits', 'mnist', 'batches']
+           'download', 'find', 'mnist_raw', 'tensor_of', 'tensors', 'digits', 'mnist', 'plays', 'batches']
 
 # %% ../nbs/16_data.ipynb #41f2f2cb
 import ast
@@ -160,6 +160,11 @@ def digits(device=None) -> tuple[Tensor, ...]:
 def mnist(device=None) -> tuple[Tensor, ...]:
     "(x_train, y_train, x_test, y_test): 60,000 and 10,000 images (n, 1, 28, 28), float32 0 to 1, and labels (n,), int32."
     return tensors(mnist_raw(), 255, device)
+
+# %% ../nbs/16_data.ipynb #3a285c47
+def plays() -> str:
+    "Some 120,000 characters of plays by William Shakespeare (public domain), from the collection known as tiny Shakespeare."
+    return gzip.decompress(asset("plays.gz")).decode()
 
 # %% ../nbs/16_data.ipynb #85147e0d
 def batches(x, y, size: int, seed: int = 0, epoch: int = 0, drop_last: bool = False) -> Iterator[tuple]:
