@@ -8,7 +8,6 @@ __all__ = ['simplify', 'Pat', 'rewrite']
 # %% ../../nbs/20_rewrite.ipynb #1f6a4dc0
 import math
 import operator
-from collections.abc import Callable, Iterator
 from functools import cache
 from .op import Op, UNARY, BINARY, ELEMENTWISE, MOVEMENT, COMMUTATIVE
 from .maths import Maths
@@ -20,7 +19,7 @@ from ..backend.device import pack, unpack
 class Pat(Maths):
     "What a node must be: one of `op`, sources, `arg`, a dtype kind of `kinds`. What is left out is free."
     __slots__ = ("op", "src", "arg", "kinds", "name")
-    def __init__(self, op=None, src=(), arg=None, kinds: str = "biuf", name: str | None = None):
+    def __init__(self, op=None, src=(), arg=None, kinds="biuf", name=None):
         self.op = frozenset({op}) if isinstance(op, Op) else op
         self.src = tuple(s if isinstance(s, Pat) else Pat(Op.CONST, arg=s) for s in src)
         self.arg, self.kinds, self.name = arg, kinds, name
@@ -42,11 +41,11 @@ def fits(p: Pat, n: Node) -> bool:
             and (not p.src or len(p.src) == len(n.src)))
 
 # %% ../../nbs/20_rewrite.ipynb #ac0dc681
-def matches(ps: tuple, ns: tuple, bound: dict) -> Iterator[dict]:
+def matches(ps: tuple, ns: tuple, bound: dict):
     "Every way in which the nodes `ns` fit the patterns `ps`: {name: node}, all of `bound` included."
     if not ps: yield bound
     elif fits(p := ps[0], n := ns[0]) and bound.get(p.name, n) is n:
-        if p.name: bound = {**bound, p.name: n}
+        if p.name: bound = bound | {p.name: n}
         for src in orders(n) if p.src else [()]:
             yield from matches(p.src + ps[1:], src + ns[1:], bound)
 
@@ -57,7 +56,7 @@ def orders(n: Node) -> list[tuple]:
 
 # %% ../../nbs/20_rewrite.ipynb #583537d2
 @cache
-def by_op(rules: tuple) -> dict[Op, list]:
+def by_op(rules: tuple) -> dict:
     "op -> the rules that may fire at it, each with the operations it needs below."
     table = {op: [] for op in Op}
     for rule in rules:
@@ -68,13 +67,12 @@ def by_op(rules: tuple) -> dict[Op, list]:
 def fire(n: Node, table: dict) -> tuple:
     "What is better than `n`, and the first rule that knows it; or `n` and None."
     have = {s.op for s in n.src}
-    for rule, needed in table[n.op]:
+    for (pattern, better), needed in table[n.op]:
         if any(map(have.isdisjoint, needed)): continue
-        pattern, better = rule
         for bound in matches((pattern,), (n,), {}):
             m = better(n, **bound)
             if n.shape and not m.shape: m = m.expand(n.shape)       # a number: the same everywhere
-            if m is not n: return m, rule
+            if m is not n: return m, (pattern, better)
     return n, None
 
 # %% ../../nbs/20_rewrite.ipynb #51906d71
@@ -99,9 +97,7 @@ def rewrite(roots: list[Node], rules: list[tuple], seen=None) -> list[Node]:
             else: stack.append((n, new, fired))
     return [done[r] for r in roots]
 
-# %% ../../nbs/20_rewrite.ipynb #1a7d08ac
-MOST = 1000      # rules that may fire one after another on what was one node
-
+# %% ../../nbs/20_rewrite.ipynb #9c586828
 def rule_text(rule: tuple) -> str:
     "A rule by the name of its function, or by its pattern where that has none."
     return repr(rule[0]) if rule[1].__name__ == "<lambda>" else rule[1].__name__
@@ -110,7 +106,7 @@ def check(n: Node, m: Node, fired: tuple):
     "Raises unless `m` may stand for `n`: a rule keeps dtype and shape, and comes to an end."
     kept = m.dtype is n.dtype and m.shape == n.shape
     assert kept, f"rule {rule_text(fired[-1])} turned {n!r} into {m!r}: dtype and shape must stay"
-    if len(fired) > MOST:
+    if len(fired) > 1000:
         names = dict.fromkeys(map(rule_text, fired))
         raise RecursionError(f"rules that never end, last at {n!r}: {' and '.join(names)}")
 
@@ -122,16 +118,14 @@ def fit(v, d: DType):
     lo, hi = bounds_of(d)
     return int(max(lo, min(v, hi))) if isinstance(v, float) else d.wrap(v)
 
-# %% ../../nbs/20_rewrite.ipynb #6e77edb1
-arithmetic: dict[Op, Callable] = {   # op -> its value of Python numbers; NaN where devices may differ
-    Op.NEG: operator.neg,
-    Op.SQRT: math.sqrt,
+# %% ../../nbs/20_rewrite.ipynb #81ebc5a9
+NAMESAKES = "NEG ADD MUL MOD LT LE EQ AND OR XOR".split()      # Python's are __neg__, __add__, ...
+
+arithmetic = {   # op -> its value of Python numbers; NaN where devices may differ
+    **{Op[name]: getattr(operator, f"__{name.lower()}__") for name in NAMESAKES},
+    Op.DIV: operator.truediv, Op.IDIV: operator.floordiv, Op.SQRT: math.sqrt,
     Op.CAST: lambda a: a,
-    Op.ADD: operator.add, Op.MUL: operator.mul, Op.DIV: operator.truediv,
-    Op.IDIV: operator.floordiv, Op.MOD: operator.mod,
-    Op.MAX: lambda a, b: a if b < a else b if a <= b else math.nan,
-    Op.LT: operator.lt, Op.LE: operator.le, Op.EQ: operator.eq,
-    Op.AND: operator.and_, Op.OR: operator.or_, Op.XOR: operator.xor}
+    Op.MAX: lambda a, b: a if b < a else b if a <= b else math.nan}
 
 # %% ../../nbs/20_rewrite.ipynb #7877f99c
 def fold_numbers(n: Node) -> Node:
@@ -176,8 +170,8 @@ identities = [
     (b.where(True, False), lambda n, x: x.cast(n.dtype)),
     (b.eq(False).where(y, z), lambda n, x, y, z: x.where(z, y))]
 
-# %% ../../nbs/20_rewrite.ipynb #7a02c271
-merged: dict[Op, Callable] = {   # op -> one movement of x for two of that kind, n the second
+# %% ../../nbs/20_rewrite.ipynb #970259f4
+merged = {   # op -> one movement of x for two of that kind, n the second
     Op.RESHAPE: lambda n, x: x.reshape(n.arg),
     Op.EXPAND:  lambda n, x: x.expand(n.arg),
     Op.PERMUTE: lambda n, x: x.permute([n.src[0].arg[k] for k in n.arg]),
