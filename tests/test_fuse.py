@@ -1,5 +1,6 @@
 "Kernels: as few as promised, no work repeated for it, in any legal order, in memory that is never shared by two at once."
 import gc
+import os
 import weakref
 from functools import lru_cache
 from unittest import mock
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tinylit import Tensor, nn, optim
-from tinylit.backend.device import Unavailable, device as find_device
+from tinylit.backend.device import Unavailable, cache_folder, device as find_device
 from tinylit.cli import CNN
 from tinylit.compiler.fuse import fuse, legal_kernels
 from tinylit.compiler.index import legal_indexed
@@ -321,3 +322,15 @@ def test_equal_kernels_are_written_once():
     for _ in range(6): x = (x @ a).relu()
     kernels = scheduled(x).kernels
     assert len(kernels) == 6 and len({k.text for k in kernels}) <= 2
+
+
+def test_code_that_nobody_can_run_leaves_the_process():
+    if not os.path.exists("/proc/self/maps"): pytest.skip("no list of what is loaded")
+    def loaded(): return sum(str(cache_folder()) in line for line in open("/proc/self/maps"))
+    a = filled(64, 64)
+    def step(i): return Schedule(C, abstract(C, [(a * (i + 0.25)).sum(1).node])[0], (), None).run([a.buffer], [])
+    step(0)
+    before = loaded()
+    for i in range(1, 12): step(i)
+    gc.collect()
+    assert loaded() <= before + 5           # of one library, at most: the one that ran last
