@@ -6,7 +6,7 @@
 __all__ = ['meaning', 'np_dtype', 'evaluate', 'Numpy']
 
 # %% ../../nbs/10_numpy.ipynb #ecdd8014
-from ..graph.op import Op
+from ..graph.op import Op, MOVEMENT
 from ..graph.dtype import DType, dtypes, bounds_of
 from ..graph.node import Node, toposort
 from .device import Buffer, HostDevice, Unavailable
@@ -79,7 +79,8 @@ NAMES = {   # op -> the numpy function of the same meaning
     Op.NEG: "negative", Op.SQRT: "sqrt", Op.EXP2: "exp2", Op.LOG2: "log2", Op.SIN: "sin",
     Op.TRUNC: "trunc", Op.ADD: "add", Op.MUL: "multiply", Op.DIV: "divide", Op.MAX: "maximum",
     Op.LT: "less", Op.LE: "less_equal", Op.EQ: "equal", Op.WHERE: "where", Op.AND: "bitwise_and",
-    Op.OR: "bitwise_or", Op.XOR: "bitwise_xor", Op.SHL: "left_shift", Op.SHR: "right_shift"}
+    Op.OR: "bitwise_or", Op.XOR: "bitwise_xor", Op.SHL: "left_shift", Op.SHR: "right_shift",
+    Op.RESHAPE: "reshape", Op.PERMUTE: "transpose", Op.EXPAND: "broadcast_to", Op.FLIP: "flip"}
 
 def named(op: Op):
     "numpy's function for `op`."
@@ -102,6 +103,7 @@ def reduce(n: Node, a):
 # %% ../../nbs/10_numpy.ipynb #31dad4ac
 meaning = {   # op -> its value, from the node and the values of its sources
     **dict.fromkeys(NAMES, lambda n, *arrays: named(n.op)(*arrays)),
+    **dict.fromkeys(MOVEMENT & NAMES.keys(), lambda n, a: named(n.op)(a, n.arg)),
     Op.CONST:  lambda n: n.arg,
     Op.VAR:    lambda n: n.arg.value,
     Op.IOTA:   lambda n: np.arange(n.arg),
@@ -112,12 +114,8 @@ meaning = {   # op -> its value, from the node and the values of its sources
     Op.MAX:    lambda n, a, b: np.where((a > b) | (a != a), a, b),
     Op.IDIV:   divide,
     Op.MOD:    divide,
-    Op.RESHAPE: lambda n, a: a.reshape(n.shape),
-    Op.PERMUTE: lambda n, a: a.transpose(n.arg),
-    Op.EXPAND: lambda n, a: np.broadcast_to(a, n.shape),
     Op.PAD:    lambda n, a: np.pad(a, n.arg[0], constant_values=n.arg[1]),
     Op.SHRINK: lambda n, a: a[tuple(slice(lo, hi) for lo, hi in n.arg)],
-    Op.FLIP:   lambda n, a: np.flip(a, n.arg),
     Op.WINDOW: lambda n, a: windows(a, n.shape, n.arg),
     Op.FOLD:   fold,
     Op.REDUCE: reduce,
