@@ -197,14 +197,13 @@ class Autograd:
         "Adds the derivative of this number, or of (self * gradient).sum(), to `.grad` of each leaf below."
         if gradient is None and self.shape:
             raise ValueError(f"backward of {self.shape}: reduce it to one number, or pass a gradient")
-        inside = set(toposort(self.node))
-        names = [(t, n) for t in list(leaves.values()) for n in (t.own, t.was and t.was())]
-        wrt = [(t, n) for t, n in names if n in inside]
+        owner = {n: t for t in leaves.values() for n in (t.own, t.was and t.was())}
+        wrt = [n for n in toposort(self.node) if n in owner]
         if not wrt: raise ValueError("backward reaches no tensor with requires_grad=True")
         if isinstance(gradient, Tensor): gradient = gradient.cast(self.dtype)
         seed = None if gradient is None else value_for(self, gradient).expand(self.shape).node
-        for (t, _), g in zip(wrt, grad(self.node, [n for _, n in wrt], seed)):
-            g = Tensor(g, device=t.device)
+        for n, g in zip(wrt, grad(self.node, wrt, seed)):
+            t, g = owner[n], Tensor(g, device=self.device)
             t.grad = g if t.grad is None else t.grad + g
         return self
     def gradient(self, *wrt):
