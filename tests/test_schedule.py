@@ -281,3 +281,12 @@ def test_lanes_against_the_scalar_loop(dtype):
     for lanes in (2, 8, 16):
         wide = under([("VECTOR", 0, lanes), ("VECTOR", 1, lanes), ("VECTOR", 2, lanes), ("VECTOR", 3, lanes)], run)
         for name in table: np.testing.assert_allclose(wide[name], scalar[name], rtol=2e-2 if "16" in dtype else 1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("shape", [(7,), (16,), (1000,), (32, 16), (3, 5, 7)])
+def test_a_reduction_of_a_constant_beside_one_in_lanes(shape):
+    "A number that does not change from lane to lane is in each of them."
+    x = Tensor.ones(*shape, device="c").contiguous().realize()
+    n, whole = x.numel, Tensor.full(shape, 3, dtype="int32", device="c")
+    assert (whole.sum() + x.int().sum()).item() == 4 * n and (whole.max() + x.int().max()).item() == 4
+    np.testing.assert_allclose((Tensor.full(shape, 0.1, device="c").sum() + x.sum()).item(), 1.1 * n, rtol=1e-5)

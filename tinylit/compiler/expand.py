@@ -47,6 +47,7 @@ def ramped(root: Node, r: Node) -> Node:
     if where[0].op is not Op.REDUCE: return replace([root], ramp)[0]
     def folded(c):
         inner, = replace([c], ramp)
+        if lanes(inner) == 1: inner = in_all_lanes(inner, size(r))          # the sum of a constant
         return Node(Op.FOLDLANES, c.dtype, (inner,), c.arg[0])
     return replace([root], {c: folded(c) for c in where})[0]
 
