@@ -47,7 +47,7 @@ def vec(d: DType, lanes: int) -> DType:
     "`lanes` numbers of the kind of `d` side by side, the same object every time."
     return TABLE[d.name] if lanes == 1 else DType(d.name, d.fmt, lanes)
 
-PYTHON = {"int": "int32", "float": "float32"}      # what Python's numbers are if nothing else decides
+PYTHON = {"int": "int32", "float": "float32"}      # what Python's numbers are by themselves
 
 def dtype_of(name) -> DType:
     'The dtype called `name` ("float32", "float32x8"); also of a DType, a Python or numpy type.'

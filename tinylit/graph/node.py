@@ -94,7 +94,7 @@ class Node(Elementwise, Views, Reduce, Functions):
         if (n := table.get(key)) is not None: return n
         n = object.__new__(cls)
         n.op, n.dtype, n.src, n.arg = op, dtype, src, arg
-        n.shape = shapes.get(op, shape_below)(n)
+        n.shape = shape_of(op, src, arg)
         return table.setdefault(key, n)
     def __repr__(self): return f"<{self.op!r} {self.dtype} {self.shape}>"
 
@@ -108,8 +108,8 @@ class Node(Elementwise, Views, Reduce, Functions):
     def iota(self, n: int): return iota(n)
     def toposort(self) -> list: return toposort(self)
 
-# %% ../../nbs/08_node.ipynb #68c92b2a
-weak: WeakValueDictionary = WeakValueDictionary()    # the user's nodes: alive while somebody holds them
+# %% ../../nbs/08_node.ipynb #21ef927c
+weak = WeakValueDictionary()          # the user's nodes: alive while somebody holds them
 tables: list = [weak]
 analyses: list = []
 
@@ -135,7 +135,8 @@ def const(value, dtype, op: Op = Op.CONST) -> Node:
     d = dtype_of(dtype)
     lo, hi = bounds_of(d)
     if not (d.is_float or lo <= value <= hi):
-        raise OverflowError(f"{op!r}: {value} does not fit {d} ({lo} to {hi}); cast the other operand")
+        fault = f"{value} does not fit {d} ({lo} to {hi}); cast the other operand"
+        raise OverflowError(f"{op!r}: {fault}")
     return Node(Op.CONST, d, (), type(lo)(value))          # a bool, an int or a float
 
 def iota(n: int) -> Node:
@@ -147,31 +148,31 @@ def put(shape: tuple, axis: int, n: int) -> tuple:
     "`shape` with size `n` at `axis`."
     return shape[:axis] + (n,) + shape[axis + 1:]
 
-def shape_below(n: Node) -> tuple:
-    "The shape of the first source that is not a number."
-    return next((s.shape for s in n.src if s.op is not Op.CONST), ())
-
-def window_shape(n: Node) -> tuple:
+def window_shape(window: tuple, shape: tuple) -> tuple:
     "The windowed axis counts windows; their elements are a new last axis."
-    axis, size, stride, dilation = n.arg
-    shape = n.src[0].shape
+    axis, size, stride, dilation = window
     starts = range(0, shape[axis] - (size - 1) * dilation, stride)
     return put(shape, axis, len(starts)) + (size,)
 
 # %% ../../nbs/08_node.ipynb #53b50f8e
-shapes = {   # op -> the shape of a node; of all others it is that of their sources
-    Op.BUFFER:  lambda n: (n.arg.size,),
-    Op.IOTA:    lambda n: (n.arg,),
-    Op.RESHAPE: lambda n: n.arg,
-    Op.EXPAND:  lambda n: n.arg,
-    Op.PERMUTE: lambda n: tuple(n.src[0].shape[a] for a in n.arg),
-    Op.PAD:     lambda n: tuple(b + s + a for s, (b, a) in zip(n.src[0].shape, n.arg[0])),
-    Op.SHRINK:  lambda n: tuple(hi - lo for lo, hi in n.arg),
+shapes = {   # op -> the shape of a node, from its argument and the shapes of its sources
+    Op.BUFFER:  lambda buffer: (buffer.size,),
+    Op.IOTA:    lambda n: (n,),
+    Op.RESHAPE: lambda shape, s: shape,
+    Op.EXPAND:  lambda shape, s: shape,
+    Op.PERMUTE: lambda order, s: tuple(s[a] for a in order),
+    Op.PAD:     lambda arg, s: tuple(b + n + a for n, (b, a) in zip(s, arg[0])),
+    Op.SHRINK:  lambda bounds, s: tuple(hi - lo for lo, hi in bounds),
     Op.WINDOW:  window_shape,
-    Op.FOLD:    lambda n: put(n.src[0].shape[:-1], n.arg[0], n.arg[1]),
-    Op.REDUCE:  lambda n: tuple(1 if a in n.arg[1] else s for a, s in enumerate(n.src[0].shape)),
-    Op.GATHER:  lambda n: n.src[1].shape,
-    Op.CAT:     lambda n: put(n.src[0].shape, n.arg, sum(s.shape[n.arg] for s in n.src))}
+    Op.FOLD:    lambda arg, s: put(s[:-1], arg[0], arg[1]),
+    Op.REDUCE:  lambda arg, s: tuple(1 if a in arg[1] else n for a, n in enumerate(s)),
+    Op.GATHER:  lambda axis, s, index: index,
+    Op.CAT:     lambda axis, *parts: put(parts[0], axis, sum(s[axis] for s in parts))}
+
+def shape_of(op: Op, src: tuple, arg) -> tuple:
+    "The shape of a node by its row; without one, that of the first source that is no number."
+    if op in shapes: return shapes[op](arg, *(s.shape for s in src))
+    return next((s.shape for s in src if s.op is not Op.CONST), ())
 
 # %% ../../nbs/08_node.ipynb #d14c9846
 def toposort(*roots: Node, stop=frozenset()) -> list[Node]:

@@ -17,7 +17,7 @@ from ..backend.device import pack, unpack
 
 # %% ../../nbs/20_rewrite.ipynb #b163adac
 class Pat(Maths):
-    "What a node must be: one of `op`, sources, `arg`, a dtype kind of `kinds`. What is left out is free."
+    "What a node must be: `op`, sources, `arg`, a dtype of `kinds`; what is left out is free."
     __slots__ = ("op", "src", "arg", "kinds", "name")
     def __init__(self, op=None, src=(), arg=None, kinds="biuf", name=None):
         self.op = frozenset({op}) if isinstance(op, Op) else op
@@ -42,7 +42,7 @@ def fits(p: Pat, n: Node) -> bool:
 
 # %% ../../nbs/20_rewrite.ipynb #ac0dc681
 def matches(ps: tuple, ns: tuple, bound: dict):
-    "Every way in which the nodes `ns` fit the patterns `ps`: {name: node}, all of `bound` included."
+    "Every way in which the nodes `ns` fit the patterns `ps`: {name: node}, with all of `bound`."
     if not ps: yield bound
     elif fits(p := ps[0], n := ns[0]) and bound.get(p.name, n) is n:
         if p.name: bound = bound | {p.name: n}
@@ -80,7 +80,7 @@ def rewrite(roots: list[Node], rules: list[tuple], seen=None) -> list[Node]:
     """`roots` improved by `rules`, sources first, until none fires;
     `seen(node, better, rule)` is told of each firing."""
     table, done = by_op(tuple(rules)), {}
-    stack = [(r, r, ()) for r in reversed(roots)]      # a node, its form so far, the rules that fired
+    stack = [(r, r, ()) for r in reversed(roots)]      # a node, its form so far, what has fired
     while stack:
         n, m, fired = stack.pop()
         if m in done: done[n] = done[m]
@@ -112,7 +112,7 @@ def check(n: Node, m: Node, fired: tuple):
 
 # %% ../../nbs/20_rewrite.ipynb #58dbd1f4
 def fit(v, d: DType):
-    "`v` as `d` holds it: rounded to a float; into an integer, wrapped if whole, else held in range."
+    "`v` as `d` holds it: a float rounded; in an integer, wrapped if whole, else held in range."
     if d.is_float: return unpack(pack([v], d), d)[0]
     if d.is_bool: return bool(v)
     lo, hi = bounds_of(d)
@@ -164,7 +164,7 @@ identities = [
     *((p, lambda n, x, **_: x) for p in itself),
     *((p, lambda n, **_: const(0, n.dtype)) for p in nothing),
     (b | True, lambda n, x: const(True, n.dtype)),
-    (i + c + d, lambda n, x, c, d: x + fold_numbers(c + d)),     # wrapping is associative; rounding is not
+    (i + c + d, lambda n, x, c, d: x + fold_numbers(c + d)),     # wrapping is associative
     (i * c * d, lambda n, x, c, d: x * fold_numbers(c * d)),
     (c.where(y, z), lambda n, c, y, z: y if c.arg else z),
     (b.where(True, False), lambda n, x: x.cast(n.dtype)),
