@@ -19,14 +19,14 @@ def np_dtype(d: DType):
     "numpy's dtype for `d`; bfloat16, which numpy lacks, travels as float32."
     return np.dtype("float32" if d is dtypes.bfloat16 else d.name)
 
-# %% ../../nbs/10_numpy.ipynb #0864b281
-def stored(a, d: DType):
+# %% ../../nbs/10_numpy.ipynb #63d0b66c
+def stored(a, d):
     "The array `a` as memory holds it: of bfloat16 the upper halves of the float32s, ties to even."
     if d is not dtypes.bfloat16: return a
     bits = a.view(np.uint32)
     return np.where(a == a, bits + 0x7FFF + (bits >> 16 & 1) >> 16, 0x7FC0).astype(d.fmt)
 
-def loaded(a, d: DType):
+def loaded(a, d):
     "What `stored` made, as an array to compute with."
     return (a.astype(np.uint32) << 16).view(np.float32) if d is dtypes.bfloat16 else a
 
@@ -36,8 +36,8 @@ def load(buffer: Buffer):
     window = memoryview(buffer.data()).toreadonly()
     return loaded(np.frombuffer(window, buffer.dtype.fmt), buffer.dtype)
 
-# %% ../../nbs/10_numpy.ipynb #b82cd97e
-def cast(n: Node, a):
+# %% ../../nbs/10_numpy.ipynb #73fe86d9
+def cast(n, a):
     "`a`, to be the dtype of `n`: floats to integers are cut towards 0 and held in range, NaN is 0."
     if not n.dtype.is_int or a.dtype.kind != "f": return a
     number = np_dtype(n.dtype).type
@@ -45,30 +45,31 @@ def cast(n: Node, a):
     a = a.astype(np.float64)
     return np.select([a <= lo, a >= hi, a == a], [lo, hi, a.astype(number)], number(0))
 
-# %% ../../nbs/10_numpy.ipynb #42caae59
-def divide(n: Node, a, b):
+# %% ../../nbs/10_numpy.ipynb #53bc87b2
+def divide(n, a, b):
     "Floor division, or the rest that it leaves, which has the sign of `b`; by zero both are 0."
     a, b = np.where(b == 0, 0, a), np.where(b == 0, 1, b)
     quotient = a // b
     return quotient if n.op is Op.IDIV else a - quotient * b
 
-# %% ../../nbs/10_numpy.ipynb #63beb99a
-def windows(a, shape: tuple, arg: tuple):
-    "A view of `a` in `shape`: what the windows that `arg` describes see."
-    axis, _, stride, dilation = arg
-    steps = [*a.strides, a.strides[axis] * dilation]
-    steps[axis] *= stride
-    return np.lib.stride_tricks.as_strided(a, shape, steps)
+# %% ../../nbs/10_numpy.ipynb #65028293
+def windows(a, axis, size, stride, dilation):
+    "A view of `a` in which each window is a row of the last axis."
+    reach = (size - 1) * dilation + 1
+    wide = np.lib.stride_tricks.sliding_window_view(a, reach, axis, writeable=True)
+    some = slice(None, None, stride), ..., slice(None, None, dilation)
+    return wide[(slice(None),) * axis + some]
 
-def fold(n: Node, a):
-    "Each element is the sum of its places in all windows: added up through the view of the result."
+def fold(n, a):
+    "Each element is the sum of its places in all windows: added up through a view of the result."
+    axis, _, *steps = n.arg
     out = np.zeros(n.shape, a.dtype)
-    seen = windows(out, a.shape, n.arg)
+    seen = windows(out, axis, a.shape[-1], *steps)[tuple(map(slice, a.shape))]
     for j in range(a.shape[-1]): seen[..., j] += a[..., j]
     return out
 
 # %% ../../nbs/10_numpy.ipynb #f525de2e
-def places(idx, shape: tuple, axis: int) -> tuple:
+def places(idx, shape, axis):
     "Index arrays that reach, along `axis` of an array of `shape`, the elements that `idx` names."
     at = list(np.indices(idx.shape, sparse=True))
     at[axis] = np.clip(idx, 0, shape[axis] - 1)
@@ -86,15 +87,15 @@ def named(op: Op):
     "numpy's function for `op`."
     return getattr(np, NAMES[op])
 
-# %% ../../nbs/10_numpy.ipynb #6a05ff15
-def scatter(n: Node, dst, idx, src):
+# %% ../../nbs/10_numpy.ipynb #a2953e2d
+def scatter(n, dst, idx, src):
     "`dst` with each element of `src` added (multiplied, ...) at its position, repeated or not."
     op, axis = n.arg
     out = dst.copy()
     named(op).at(out, places(idx, dst.shape, axis), src)
     return out
 
-def reduce(n: Node, a):
+def reduce(n, a):
     "Many into one; nothing at all gives what changes nothing: 0, 1, or the smallest value."
     op, axes = n.arg
     nothing = {Op.ADD: 0, Op.MUL: 1, Op.MAX: bounds_of(n.dtype)[0]}[op]
@@ -116,7 +117,7 @@ meaning = {   # op -> its value, from the node and the values of its sources
     Op.MOD:    divide,
     Op.PAD:    lambda n, a: np.pad(a, n.arg[0], constant_values=n.arg[1]),
     Op.SHRINK: lambda n, a: a[tuple(slice(lo, hi) for lo, hi in n.arg)],
-    Op.WINDOW: lambda n, a: windows(a, n.shape, n.arg),
+    Op.WINDOW: lambda n, a: windows(a, *n.arg),
     Op.FOLD:   fold,
     Op.REDUCE: reduce,
     Op.GATHER: lambda n, a, idx: a[places(idx, a.shape, n.arg)],
