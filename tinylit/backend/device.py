@@ -48,8 +48,7 @@ class Device:
     name = "none"
     def __init_subclass__(cls):
         if "name" in vars(cls): registry[cls.name] = cls
-    def __init__(self):
-        self.realized = WeakKeyDictionary()    # node -> the Buffer that holds its value, row-major
+    def __init__(self): self.realized = WeakKeyDictionary()     # node -> a Buffer, row-major
     def __getattr__(self, verb: str):
         raise NotOffered(f"the device {self.name!r} does not offer {verb!r}")
 
@@ -130,8 +129,7 @@ class Buffer:
         return self.device.copyout(self.handle(), self.nbytes)
     def __del__(self):
         if self.memory is not None: self.device.free(self.memory, self.nbytes)
-    def __repr__(self):
-        return f"Buffer({self.id}, {self.size} x {self.dtype} on {self.device.name})"
+    def __repr__(self): return f"Buffer({self.id}, {self.size} x {self.dtype} on {self.device.name})"
 
 # %% ../../nbs/09_device.ipynb #cba1c872
 class Var:
@@ -201,8 +199,8 @@ def opened(name: str) -> Device:
 
 # %% ../../nbs/09_device.ipynb #22319edd
 def device(name: str | Device | None = None) -> Device:
-    """The device `name` (or is), else that of TINYLIT_DEVICE or TINYLIT_TARGET, else the first of PREFERRED
-    that works here. Raises Unavailable with the reason."""
+    """The device called `name` (or it is one), else that of TINYLIT_DEVICE or TINYLIT_TARGET, else
+    the first of PREFERRED that works here. Raises Unavailable with the reason."""
     if isinstance(name, Device): return name
     kind = os.environ.get("TINYLIT_TARGET", "").partition(":")[0]
     if name is None: name = os.environ.get("TINYLIT_DEVICE") or kind or None
