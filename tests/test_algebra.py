@@ -2,7 +2,7 @@
 import itertools
 import numpy as np
 from hypothesis import given, settings, strategies as st
-from tinylit.graph.algebra import (INDEX, add, bounds, clamp, coefficient, divmod_form, flatten, form, linear, loop, num,
+from tinylit.graph.algebra import (INDEX, bounds, clamp, coefficient, divmod_form, flatten, form, linear, loop, num,
                                    plain, ranges, replace, scale, size, split_terms, terms, unflatten, within)
 from tinylit.graph.dtype import dtypes
 from tinylit.graph.node import Node, toposort
@@ -58,9 +58,9 @@ def test_sums_and_multiples(f, g, c, d):
     h = linear([(f, c), (g, d)], 7)
     is_normal(h)
     assert values(h) == [c * a + d * b + 7 for a, b in zip(values(f), values(g))]
-    assert add(f, g) is add(g, f) and add(add(f, g), c) is add(c, f, g)
-    assert scale(add(f, g), c) is add(scale(f, c), scale(g, c)) and scale(f, 0) is num(0)
-    assert add(f, scale(f, -1)) is num(0) and scale(f, 1) is f and form(f) is f
+    assert form(f, g) is form(g, f) and form(form(f, g), c) is form(c, f, g)
+    assert scale(form(f, g), c) is form(scale(f, c), scale(g, c)) and scale(f, 0) is num(0)
+    assert form(f, scale(f, -1)) is num(0) and scale(f, 1) is f and form(f) is f
 
 
 @given(forms())
@@ -91,7 +91,7 @@ def test_division(f, k):
 def test_a_multiple_divides_without_a_division(f, k):
     q, r = divmod_form(scale(f, k), k)
     assert q is f and r is num(0)
-    assert divmod_form(add(scale(f, k), k - 1), k) == (f, num(k - 1))
+    assert divmod_form(form(scale(f, k), k - 1), k) == (f, num(k - 1))
 
 
 @given(forms(), divisors, divisors)
@@ -105,7 +105,7 @@ def test_what_needs_no_division():
     assert divmod_form(linear([(i, 3), (j, 1)]), 3) == (form(i), form(j))
     assert divmod_form(linear([(i, -3), (j, 1)], -6), 3) == (linear([(i, -1)], -2), form(j))
     q, r = divmod_form(linear([(k, 6), (j, 3)], 2), 12)
-    assert (q, r) == (divmod_form(linear([(k, 2), (j, 1)]), 4)[0], add(scale(divmod_form(linear([(k, 2), (j, 1)]), 4)[1], 3), 2))
+    assert (q, r) == (divmod_form(linear([(k, 2), (j, 1)]), 4)[0], form(scale(divmod_form(linear([(k, 2), (j, 1)]), 4)[1], 3), 2))
     assert divides(*divmod_form(linear([(i, 1), (j, 4)]), 4)) == 0        # i < 4: it fits
     assert divides(*divmod_form(linear([(k, 1), (j, 4)]), 4)) > 0         # k < 5: it does not, by one
     assert divides(*divmod_form(linear([(i, -1)]), 4)) > 0                # -i // 4 is not -(i // 4)
@@ -160,7 +160,7 @@ def test_a_guard_grants_bounds_where_it_holds(f, n, s, k, c):
     t = scale(f, s)                                # whole when divided by s
     w = within(t, n, s)
     here = [at for at in POINTS if 0 <= value(t, at) // s < n]
-    outer = add(*divmod_form(add(scale(w, c), 1), k), w)
+    outer = form(*divmod_form(form(scale(w, c), 1), k), w)
     assert values(outer, here) == [sum(divmod(c * v + 1, k)) + v for v in values(f, here)]
     assert values(plain(outer), here) == values(outer, here)
     assert not any(a.op is Op.WITHIN for a in toposort(plain(outer)))

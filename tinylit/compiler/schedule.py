@@ -17,7 +17,7 @@ from functools import reduce as chain
 from itertools import count
 from ..graph.op import Op
 from ..graph.node import Node, toposort
-from ..graph.algebra import add, clamp, closes, coefficient, form
+from ..graph.algebra import clamp, closes, coefficient, form
 from ..graph.algebra import loop, num, ranges, replace, scale, size
 from .place import is_index, warm
 from .realize import stages
@@ -67,7 +67,7 @@ def split(root: Node, r: Node, n: int, kind: str) -> Node:
     tiles = math.ceil(size(r) / n)
     start = scale(counter(r, tiles), n)
     start = clamp(start, 0, size(r) - n)
-    return replace([root], {r: add(start, form(inner))})[0]
+    return replace([root], {r: form(start, form(inner))})[0]
 
 def counter(r: Node, n: int) -> Node:
     "The loop `r` with `n` iterations, as a form; a single one needs no loop."
@@ -87,11 +87,11 @@ def peel(root: Node, r: Node, inner: Node, numbers: Iterator) -> Node:
     where = closers(root, r)
     tiles, left = divmod(size(r), size(inner))
     start = scale(counter(r, tiles), size(inner))
-    main, tail = {r: add(start, form(inner))}, {}
+    main, tail = {r: form(start, form(inner))}, {}
     for q in moved_with(r, where):
         tail[q] = form(loop(next(numbers), *q.arg[1:]))
     rest = counter(loop(next(numbers), left), left)
-    tail[r] = add(rest, num(size(r) - left))
+    tail[r] = form(rest, num(size(r) - left))
     return in_parts(root, where, [main, tail])
 
 def moved_with(r: Node, where: list[Node]) -> list[Node]:

@@ -175,13 +175,13 @@ def shape_of(op: Op, src: tuple, arg) -> tuple:
     return next((s.shape for s in src if s.op is not Op.CONST), ())
 
 # %% ../../nbs/08_node.ipynb #d14c9846
-def toposort(*roots: Node, stop=frozenset()) -> list[Node]:
+def toposort(*roots, stop=frozenset(), sources=lambda n: n.src) -> list:
     "Every node below `roots` once, sources first; below a node of `stop` nothing is visited."
     done, stack = {}, [*reversed(roots)]
     while stack:
         n = stack.pop()
         known = n in done or n in stop
-        if waiting := [] if known else [s for s in n.src if s not in done]:
+        if waiting := [] if known else [s for s in sources(n) if s not in done]:
             stack += [n, *reversed(waiting)]
         else: done[n] = None
     return list(done)
