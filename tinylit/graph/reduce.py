@@ -35,9 +35,17 @@ def collect(d, f, *src):
     y = f(*(x.cast(d.accumulator) for x in src))
     return y.cast(d) if d.is_float else y
 
-# %% ../../nbs/06_reduce.ipynb #99a9f639
-class Totals:
-    "Sum, product and mean, collected in a wider dtype where the own one is narrow."
+# %% ../../nbs/06_reduce.ipynb #776f9334
+def check_matmul(a: tuple, b: tuple):
+    "Raises ValueError unless arrays of shapes `a` and `b` have a matrix product."
+    lead = zip(a[:-2][::-1], b[:-2][::-1])
+    if a and b and a[-1] == b[-2:][0] and all(m == n or 1 in (m, n) for m, n in lead): return
+    raise ValueError(f"matmul of {a} and {b}: the last axis of the first must equal the last but "
+                     "one of the second; leading axes must agree or be 1")
+
+# %% ../../nbs/06_reduce.ipynb #7634001b
+class Reduce(Reductions):
+    "Everything that makes one of many, from `rop`, `mop` and `alu`."
     __slots__ = ()
     def total(self, op: Op, axis, keepdim: bool, dtype):
         "`op` over `axis`, collected in `dtype`, else as `collect` does."
@@ -49,24 +57,7 @@ class Totals:
     def prod(self, axis=None, keepdim=False, dtype=None):
         "The product over `axis`, of nothing 1; collected as a sum is."
         return self.total(Op.MUL, axis, keepdim, dtype)
-    def mean(self, axis=None, keepdim=False):
-        "The sum over how many there are, collected in float32 at least. Of nothing it is NaN."
-        x, n = self if self.dtype.is_float else self.float(), self.count(axis)
-        each = 1 / n if n else math.nan
-        return collect(x.dtype, lambda x: x.sum(axis, keepdim) * each, x)
 
-# %% ../../nbs/06_reduce.ipynb #776f9334
-def check_matmul(a: tuple, b: tuple):
-    "Raises ValueError unless arrays of shapes `a` and `b` have a matrix product."
-    lead = zip(a[:-2][::-1], b[:-2][::-1])
-    if a and b and a[-1] == b[-2:][0] and all(m == n or 1 in (m, n) for m, n in lead): return
-    raise ValueError(f"matmul of {a} and {b}: the last axis of the first must equal the last but "
-                     "one of the second; leading axes must agree or be 1")
-
-# %% ../../nbs/06_reduce.ipynb #7634001b
-class Reduce(Reductions, Totals):
-    "Everything that makes one of many, from `rop`, `mop` and `alu`."
-    __slots__ = ()
     def matmul(self, other):
         "Matrix product: last axis of this, last but one of `other`; leading axes broadcast."
         if not hasattr(other, "mop"): raise TypeError(f"matmul with {other!r}: use Tensor(...)")

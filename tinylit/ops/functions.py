@@ -165,8 +165,13 @@ class Activations:
 
 # %% ../../nbs/06b_functions.ipynb #0e7b866b
 class Statistics:
-    "The smallest, any and all, the spread."
+    "The mean, the smallest, any and all, the spread."
     __slots__ = ()
+    def mean(self, axis=None, keepdim=False):
+        "The sum over how many there are, collected in float32 at least. Of nothing it is NaN."
+        x = self if self.dtype.is_float else self.float()
+        each = 1 / n if (n := x.count(axis)) else math.nan
+        return collect(x.dtype, lambda x: x.sum(axis, keepdim) * each, x)
     def min(self, axis=None, keepdim=False):
         "The smallest over `axis`; NaN if any element is NaN. ValueError if there are none."
         if not self.count(axis): raise ValueError(f"min over axis {axis} of {self.shape}: no elements")
