@@ -18,7 +18,7 @@ from ..graph.rewrite import rewrite, simplify
 from .place import legal_loops, place
 from .render import CStyle
 from .fuse import Kernel, fuse
-from ..backend.c import kernel_text, unit_text
+from ..backend.c import unit_text
 from ..backend.device import Buffer, compiler, leaf
 
 # %% ../../nbs/27_realize.ipynb #471c61e2
@@ -70,15 +70,14 @@ def staged(sink: Node, limits: dict, upto: str | None = None) -> Node:
     return sink
 
 # %% ../../nbs/27_realize.ipynb #51a5f20f
-Compiled = namedtuple("Compiled", "kernel block name text helpers arguments")     # a kernel; its loops
+Compiled = namedtuple("Compiled", "kernel block name text arguments")     # a kernel; its loops
 
 def lowered(k: Kernel, name: str, limits: dict, upto: str | None) -> tuple:
     "The loops of a kernel, its name, its text."
-    block, stored = place(staged(k.sink, limits, upto)), {s.arg[0] for s in k.sink.src}
+    block = place(staged(k.sink, limits, upto))
     legal_loops(block)
-    renderer, kinds = CStyle(), [n.dtype for n in k.buffers]
-    lines = renderer.body(block, stored)
-    return block, name, kernel_text(name, kinds, len(k.ints), stored, lines), renderer.helpers
+    text = CStyle().kernel(name, block, [n.dtype for n in k.buffers], len(k.ints))
+    return block, name, text
 
 # %% ../../nbs/27_realize.ipynb #ab30d9df
 Argument = namedtuple("Argument", "number size dtype")     # stands for a Buffer
@@ -127,8 +126,7 @@ class Schedule:
         "The text that runs all kernels in order, or `some` of them."
         some = some or self.kernels
         calls = [f"{k.name}({k.arguments});" for k in some]
-        helpers = {h: about for k in some for h, about in k.helpers.items()}
-        return unit_text({k.name: k.text for k in some}, helpers, calls)
+        return unit_text([k.text for k in some], calls)
 
     @cached_property
     def unit(self):
