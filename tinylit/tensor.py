@@ -161,23 +161,6 @@ class Read:
         value = bytes(self.data()), self.dtype.name, self.shape     # so that a copy is another leaf
         return Tensor.frombuffer, (*value, self.device.name, id(self) in leaves)
 
-# %% ../nbs/13_tensor.ipynb #70d1823f
-class Index:
-    "Square brackets: basic indexing is a view; what is data goes to chapter `lookup`."
-    __slots__ = ()
-    def __getitem__(self, key):
-        "`x[0, 1:3, ..., None]` is a view; a key with lists or tensors of integers looks up a copy."
-        return self.lookup(key) if is_data(key) else Views.__getitem__(self, key)
-    def __setitem__(self, key, x):
-        "`x[key] = value`, through a view; where lists name one element twice, the last value stays."
-        if is_data(key): self.put(key, x)
-        else: self[key].assign(x)
-
-def is_data(key) -> bool:
-    "Whether any part of `key` is a list, an array with axes, or a tensor."
-    keys = key if isinstance(key, tuple) else (key,)
-    return any(isinstance(k, (list, Tensor)) or hasattr(k, "__array__") and k.ndim for k in keys)
-
 # %% ../nbs/13_tensor.ipynb #56d0af45
 class Autograd:
     "Gradients: who collects them, and how they get there."
@@ -257,8 +240,8 @@ def method(f: Callable) -> Callable:
     return f
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
-class Tensor(Core, Apply, Creation, Index, Autograd,
-             Assign, Read, Python, Maths, Views, Reduce, Functions):
+class Tensor(Core, Apply, Creation, Autograd, Assign, Read, Python,
+             Maths, Views, Reduce, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "birth", "__weakref__")
     def __getattr__(self, name: str):
