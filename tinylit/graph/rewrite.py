@@ -12,7 +12,7 @@ from functools import cache
 from .op import Op, UNARY, BINARY, ELEMENTWISE, MOVEMENT, COMMUTATIVE
 from .maths import Maths
 from .dtype import DType, bounds_of
-from .node import Node, const
+from .node import Node, const, toposort
 from ..backend.device import pack, unpack
 
 # %% ../../nbs/20_rewrite.ipynb #b163adac
@@ -29,8 +29,8 @@ class Pat(Maths):
         if self.src: return f"{ops}({', '.join(map(repr, self.src))})"
         return self.name or (ops or "_" if self.arg is None else repr(self.arg))
 
-# %% ../../nbs/20_rewrite.ipynb #2e32d6be
-def same(a, b) -> bool:
+# %% ../../nbs/20_rewrite.ipynb #60123aff
+def same(a, b):
     "Equal, and of the same sign where both are zero."
     return a == b and math.copysign(1, a) == math.copysign(1, b)
 
@@ -56,7 +56,7 @@ def orders(n: Node) -> list[tuple]:
 
 # %% ../../nbs/20_rewrite.ipynb #583537d2
 @cache
-def by_op(rules: tuple) -> dict:
+def by_op(rules: tuple):
     "op -> the rules that may fire at it, each with the operations it needs below."
     table = {op: [] for op in Op}
     for rule in rules:
@@ -80,21 +80,17 @@ def rewrite(roots: list[Node], rules: list[tuple], seen=None) -> list[Node]:
     """`roots` improved by `rules`, sources first, until none fires;
     `seen(node, better, rule)` is told of each firing."""
     table, done = by_op(tuple(rules)), {}
-    stack = [(r, r, ()) for r in reversed(roots)]      # a node, its form so far, what has fired
-    while stack:
-        n, m, fired = stack.pop()
-        if m in done: done[n] = done[m]
-        elif waiting := [(s, s, fired) for s in m.src if s not in done]:
-            stack += [(n, m, fired), *reversed(waiting)]
-        else:
-            new, rule = m.over(tuple([done[s] for s in m.src])), None
-            if new is m: new, rule = fire(m, table)
+    def improve(roots, fired):
+        for n in toposort(*roots, stop=done):
+            if n in done: continue
+            m = n.over(tuple([done[s] for s in n.src]))
+            new, rule = (m, None) if m in done else fire(m, table)
             if rule:
-                fired = (*fired, rule)
-                check(m, new, fired)
+                check(m, new, (*fired, rule))
                 if seen: seen(m, new, rule)
-            if new is m: done[n] = done[m] = m
-            else: stack.append((n, new, fired))
+                improve([new], (*fired, rule))
+            done[n] = done[m] = done.get(new, new)
+    improve(roots, ())
     return [done[r] for r in roots]
 
 # %% ../../nbs/20_rewrite.ipynb #9c586828
@@ -106,7 +102,7 @@ def check(n: Node, m: Node, fired: tuple):
     "Raises unless `m` may stand for `n`: a rule keeps dtype and shape, and comes to an end."
     kept = m.dtype is n.dtype and m.shape == n.shape
     assert kept, f"rule {rule_text(fired[-1])} turned {n!r} into {m!r}: dtype and shape must stay"
-    if len(fired) > 1000:
+    if len(fired) > 100:
         names = dict.fromkeys(map(rule_text, fired))
         raise RecursionError(f"rules that never end, last at {n!r}: {' and '.join(names)}")
 
