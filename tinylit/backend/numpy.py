@@ -33,7 +33,7 @@ def loaded(a, d):
 # %% ../../nbs/10_numpy.ipynb #ca74d6df
 def load(buffer: Buffer):
     "The numbers of `buffer` as a flat array that cannot be written to."
-    window = memoryview(buffer.data()).toreadonly()
+    window = buffer.data().toreadonly()
     return loaded(np.frombuffer(window, buffer.dtype.fmt), buffer.dtype)
 
 # %% ../../nbs/10_numpy.ipynb #73fe86d9
@@ -75,36 +75,34 @@ def places(idx, shape, axis):
     at[axis] = np.clip(idx, 0, shape[axis] - 1)
     return tuple(at)
 
-# %% ../../nbs/10_numpy.ipynb #d64b235d
-NAMES = {   # op -> the numpy function of the same meaning
-    Op.NEG: "negative", Op.SQRT: "sqrt", Op.EXP2: "exp2", Op.LOG2: "log2", Op.SIN: "sin",
-    Op.TRUNC: "trunc", Op.ADD: "add", Op.MUL: "multiply", Op.DIV: "divide", Op.MAX: "maximum",
-    Op.LT: "less", Op.LE: "less_equal", Op.EQ: "equal", Op.WHERE: "where", Op.AND: "bitwise_and",
-    Op.OR: "bitwise_or", Op.XOR: "bitwise_xor", Op.SHL: "left_shift", Op.SHR: "right_shift",
-    Op.RESHAPE: "reshape", Op.PERMUTE: "transpose", Op.EXPAND: "broadcast_to", Op.FLIP: "flip"}
-
-def named(op: Op):
-    "numpy's function for `op`."
-    return getattr(np, NAMES[op])
+# %% ../../nbs/10_numpy.ipynb #07641754
+FUNCTIONS = {op: getattr(np, name, None) for op, name in {      # op -> what numpy calls the same
+    Op.NEG: "negative", Op.SQRT: "sqrt", Op.TRUNC: "trunc",
+    Op.EXP2: "exp2", Op.LOG2: "log2", Op.SIN: "sin",
+    Op.ADD: "add", Op.MUL: "multiply", Op.DIV: "divide", Op.MAX: "maximum",
+    Op.LT: "less", Op.LE: "less_equal", Op.EQ: "equal", Op.WHERE: "where",
+    Op.AND: "bitwise_and", Op.OR: "bitwise_or", Op.XOR: "bitwise_xor",
+    Op.SHL: "left_shift", Op.SHR: "right_shift",
+    Op.RESHAPE: "reshape", Op.PERMUTE: "transpose", Op.EXPAND: "broadcast_to", Op.FLIP: "flip"}.items()}
 
 # %% ../../nbs/10_numpy.ipynb #a2953e2d
 def scatter(n, dst, idx, src):
     "`dst` with each element of `src` added (multiplied, ...) at its position, repeated or not."
     op, axis = n.arg
     out = dst.copy()
-    named(op).at(out, places(idx, dst.shape, axis), src)
+    FUNCTIONS[op].at(out, places(idx, dst.shape, axis), src)
     return out
 
 def reduce(n, a):
     "Many into one; nothing at all gives what changes nothing: 0, 1, or the smallest value."
     op, axes = n.arg
     nothing = {Op.ADD: 0, Op.MUL: 1, Op.MAX: bounds_of(n.dtype)[0]}[op]
-    return named(op).reduce(a, axes, keepdims=True, initial=nothing)
+    return FUNCTIONS[op].reduce(a, axes, keepdims=True, initial=nothing)
 
 # %% ../../nbs/10_numpy.ipynb #31dad4ac
 meaning = {   # op -> its value, from the node and the values of its sources
-    **dict.fromkeys(NAMES, lambda n, *arrays: named(n.op)(*arrays)),
-    **dict.fromkeys(MOVEMENT & NAMES.keys(), lambda n, a: named(n.op)(a, n.arg)),
+    **dict.fromkeys(FUNCTIONS, lambda n, *arrays: FUNCTIONS[n.op](*arrays)),
+    **dict.fromkeys(MOVEMENT & FUNCTIONS.keys(), lambda n, a: FUNCTIONS[n.op](a, n.arg)),
     Op.CONST:  lambda n: n.arg,
     Op.VAR:    lambda n: n.arg.value,
     Op.IOTA:   lambda n: np.arange(n.arg),
@@ -127,9 +125,9 @@ meaning = {   # op -> its value, from the node and the values of its sources
 }
 
 # %% ../../nbs/10_numpy.ipynb #fb4688d4
-def evaluate(roots: list[Node], known: dict | None = None) -> list:
+def evaluate(roots: list[Node], known=()) -> list:
     "The arrays of `roots`, one operation at a time; an array is dropped after its last reader."
-    values = dict(known or {})
+    values = dict(known)
     order = toposort(*roots, stop=values)
     last = {s: n for n in order for s in n.src} | dict.fromkeys(roots)       # roots stay
     with np.errstate(all="ignore"):
