@@ -296,6 +296,8 @@ def test_powers():
     assert len(toposort(x ** 1000)) < 25 and value(x ** math.inf)[2] == math.inf
     for base in (-2, 0, x):
         with pytest.raises(ValueError, match="base"): x.__rpow__(base)
+    base, exponent = np.array([0, 0, 2, 0.5]), np.array([0, 3, 0, -1.0])
+    np.testing.assert_array_equal(value(array_node(base) ** array_node(exponent)), base ** exponent)
     for two in (np.int64(2), np.float32(2)): assert x ** two is x ** 2              # numpy's numbers are numbers here too
 
 

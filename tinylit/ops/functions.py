@@ -54,7 +54,8 @@ class Powers:
         if isinstance(x, Real) and x % 1 == 0:
             return int_pow(self, int(x)) if x >= 0 else 1 / int_pow(self, -int(x))
         if isinstance(x, Real) and x == 0.5: return self.sqrt()
-        return (self.log2() * x).exp2()
+        y = (self.log2() * x).exp2()
+        return y if isinstance(x, Real) else self.alu(Op.EQ, x, 0).where(1, y)
     def __rpow__(self, x):
         "`x` to the power of each element; `x` is a number above 0."
         if not isinstance(x, Real) or x <= 0:
