@@ -11,7 +11,7 @@ __all__ = ['INDEX', 'bounds_table', 'CLOSING', 'renewed', 'loop', 'size', 'terms
 import math
 from .op import Op
 from .dtype import dtypes
-from .node import Node, analysis, toposort
+from .node import Node, analysis, substitute, toposort
 from ..ops.text import show
 
 # %% ../../nbs/21_algebra.ipynb #9c661b53
@@ -197,7 +197,4 @@ def rebuild(n: Node, new: dict) -> Node:
 # %% ../../nbs/21_algebra.ipynb #6ab3260d
 def replace(roots: list[Node], mapping: dict[Node, Node]) -> list[Node]:
     "`roots` with loop variables replaced by forms (or anything by anything), in normal form."
-    new = dict(mapping)
-    for n in toposort(*roots, stop=frozenset(mapping)):
-        if n not in new: new[n] = rebuild(n, new) if n.src else n
-    return [new[r] for r in roots]
+    return substitute(roots, mapping, rebuild)
