@@ -16,6 +16,7 @@ from .graph.dtype import dtypes
 from .ledger import ledger
 from .nn import optim
 from .ops.lookup import lookup
+from .ops.text import show
 from .random import manual_seed
 from .tensor import Tensor
 

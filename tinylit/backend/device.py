@@ -20,7 +20,6 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 from ..graph.dtype import DType, dtypes
 from ..graph.node import Node
-from ..ops.text import objects
 from ..graph.op import Op
 
 # %% ../../nbs/09_device.ipynb #d282e391
@@ -116,7 +115,6 @@ class Buffer:
     def __init__(self, size: int, dtype: DType, device: Device, data=None):
         self.id, self.size, self.dtype = next(names), size, dtype
         self.device, self.memory = device, None
-        objects[self.id] = self
         if data is not None: device.copyin(self.handle(), data)
     @property
     def nbytes(self) -> int: return self.size * self.dtype.itemsize
@@ -137,7 +135,6 @@ class Var:
     __slots__ = ("id", "name", "lo", "hi", "value", "__weakref__")
     def __init__(self, name: str, lo: int, hi: int, value: int):
         self.id, self.name, self.lo, self.hi, self.value = next(names), name, lo, hi, value
-        objects[self.id] = self
     def node(self, dtype=dtypes.int32) -> Node:
         "The leaf of a graph that stands for this integer."
         return Node(Op.VAR, dtype, (), self)

@@ -22,7 +22,9 @@ def show(root: Node) -> str:
     "The graph as text, one node a line, sources first; `parse` reads it back."
     names = {n: f"n{i}" for i, n in enumerate(toposort(root))}
     def line(n):
-        arg = [] if n.arg is None else [getattr(n.arg, "id", None) or repr(n.arg)]
+        name = getattr(n.arg, "id", None)
+        if name: objects[name] = n.arg                       # what is written can be read
+        arg = [] if n.arg is None else [name or repr(n.arg)]
         return f"{names[n]} = {n.op!r}({', '.join([str(n.dtype), *map(names.get, n.src), *arg])})"
     return "\n".join(map(line, names))
 
