@@ -121,6 +121,13 @@ def test_views(shape, data):
     assert x.T.T.shape == x.shape and x.numel == a.size
 
 
+def test_axes_of_size_1_move_nothing():
+    x, a = counting((1, 3, 1, 2))
+    equal(x.permute(1, 2, 0, 3), a.transpose(1, 2, 0, 3))
+    assert x.permute(1, 2, 0, 3) is x.reshape(3, 1, 1, 2) and x.permute(2, 1, 0, 3) is x
+    assert x.permute(3, 1, 0, 2).op is Op.PERMUTE
+
+
 def test_negative_pad_cuts():
     x, a = counting((4, 5))
     equal(x.pad(((-1, 2), (0, -2)), 9), np.pad(a[1:, :3], ((0, 2), (0, 0)), constant_values=9))

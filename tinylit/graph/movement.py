@@ -60,7 +60,9 @@ class Moves:
         order = tuple(axis_of(a, self.ndim, "permute") for a in flat(order))
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"permute{order} does not name each axis of {self.shape} once")
-        return self if order == tuple(range(self.ndim)) else self.mop(Op.PERMUTE, order)
+        real = [a for a in order if self.shape[a] != 1]         # an axis of size 1 may stand anywhere
+        if real == sorted(real): return self.reshape([self.shape[a] for a in order])
+        return self.mop(Op.PERMUTE, order)
     def flip(self, *axes):
         "The named axes back to front."
         axes = self.axes(flat(axes), "flip")

@@ -173,11 +173,6 @@ merged = {   # op -> one movement of x for two of that kind, n the second
     Op.PERMUTE: lambda n, x: x.permute([n.src[0].arg[k] for k in n.arg]),
     Op.FLIP:    lambda n, x: x.flip(*{*n.arg} ^ {*n.src[0].arg})}
 
-def in_order(n: Node, x: Node) -> Node:
-    "A permutation that moves nothing but axes of size 1 is a reshape."
-    real = [a for a in n.arg if x.shape[a] != 1]
-    return x.reshape(n.shape) if real == sorted(real) else n
-
 # %% ../../nbs/20_rewrite.ipynb #c9d5624e
 def number_of(x: Node) -> Node:
     "The CONST that `x` is everywhere, spread; else `x`."
@@ -198,7 +193,6 @@ def plain_numbers(n: Node) -> Node:
 # %% ../../nbs/20_rewrite.ipynb #9ba640b8
 moves = [
     *((Pat(op, [Pat(op, [x])]), better) for op, better in merged.items()),
-    (Pat(Op.PERMUTE, [x]), in_order),
     (Pat(MOVEMENT), still),
     (Pat(ELEMENTWISE), plain_numbers)]
 
