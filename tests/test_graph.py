@@ -499,7 +499,7 @@ MISTAKES = [
     (lambda: X.expand(5, 2, 3) @ X.T.expand(4, 3, 2), ValueError, r"matmul of \(5, 2, 3\) and \(4, 3, 2\)"),
     (lambda: X.reshape(4), ValueError, r"reshape \(2, 3\) \(6 elements\) to \(4,\)"),
     (lambda: X.reshape(-1, 4), ValueError, r"reshape \(2, 3\)"), (lambda: X.reshape(-1, -1), ValueError, r"reshape \(2, 3\)"),
-    (lambda: X.reshape(2.0, 3), TypeError, "2.0 in .* is no whole number"),
+    (lambda: X.reshape(2.0, 3), TypeError, r"one of \(2.0, 3\) is no whole number"),
     (lambda: X.expand(3, 3), ValueError, r"expand \(2, 3\) to \(3, 3\)"), (lambda: X.expand(3), ValueError, r"expand \(2, 3\) to \(3,\)"),
     (lambda: X[:1].expand(-2, 3), ValueError, r"expand \(1, 3\) to \(-2, 3\)"),
     (lambda: X.permute(0, 0), ValueError, r"permute\(0, 0\).*\(2, 3\)"), (lambda: X.permute(0, 2), IndexError, "permute: axis 2"),

@@ -8,7 +8,7 @@ __all__ = ['TABLE', 'PYTHON', 'UP', 'DType', 'dtypes', 'vec', 'dtype_of', 'bound
 # %% ../../nbs/07_dtype.ipynb #443ba5cc
 import math
 import struct
-from functools import cache
+from functools import cache, cached_property
 
 # %% ../../nbs/07_dtype.ipynb #6412fcff
 class DType:
@@ -25,7 +25,7 @@ class DType:
         "What these bits hold of the whole number `v`: the last of its bits. Floats hold all of it."
         lo, hi = bounds_of(self)
         return v if self.is_float else (v - lo) % (hi - lo + 1) + lo
-    @property
+    @cached_property
     def accumulator(self) -> "DType":
         "The dtype in which this one is added up: its kind, in 32 bits at least."
         return promote(self, TABLE[{"f": "float32", "u": "uint32"}.get(self.kind, "int32")])

@@ -21,9 +21,8 @@ def axis_of(axis: int, ndim: int, what: str = "axis_of") -> int:
 def flat(args: tuple) -> tuple:
     "`f(2, 3)` and `f((2, 3))` mean the same; whole numbers of any make become int."
     args = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
-    wrong = [a for a in args if not hasattr(a, "__index__")]
-    if wrong: raise TypeError(f"{wrong[0]!r} in {args} is no whole number")
-    return tuple(map(operator.index, args))
+    try: return tuple(map(operator.index, args))
+    except TypeError: raise TypeError(f"one of {args} is no whole number") from None
 
 # %% ../../nbs/05_movement.ipynb #b7945dcf
 class Moves:
@@ -86,7 +85,7 @@ class Sizes:
         "`given` as two whole numbers an axis, None as `idle` has it; ValueError names `what`."
         try:
             full = [i if p is None else p for p, i in zip(given, idle, strict=True)]
-            return tuple((a, b) for a, b in map(flat, full))
+            return tuple((operator.index(a), operator.index(b)) for a, b in full)
         except (TypeError, ValueError):
             needs = f"needs two whole numbers, or None, for each axis of {self.shape}"
             raise ValueError(f"{what}({given!r}) {needs}") from None
