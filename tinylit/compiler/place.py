@@ -21,8 +21,8 @@ def is_index(n: Node) -> bool:
     return divides or n.op in (Op.LINEAR, Op.RANGE, Op.CLAMP, Op.RAMP)
 
 def has_place(n: Node) -> bool:
-    "Whether the value of `n` is computed at some place: not in an index, and no number."
-    return not is_index(n) and n.op not in (Op.CONST, Op.VAR)
+    "Whether the value of `n` is computed at some place: it is no index, no number, no kernel."
+    return not is_index(n) and n.op not in (Op.CONST, Op.VAR, Op.SINK)
 
 # %% ../../nbs/23_place.ipynb #8a680f7a
 def operands(s: Node, within: bool = False) -> Iterator[tuple[Node, bool]]:
@@ -57,11 +57,13 @@ class Nest:
         "Accumulators before the loops, the members innermost, then the loops themselves."
         home, loops = self.home(members[0]), closes(members[0])
         for n in members:
-            if n.op is Op.REDUCE: self.lines[home].append(Node(Op.ACC, n.dtype, (), n))
-            step = Node(Op.UPDATE, n.dtype, n.src, n) if n.op is Op.REDUCE else n
-            if n.op is not Op.SINK: self.lines[loops[-1]].append(step)
+            if n.op is Op.REDUCE:
+                self.lines[home].append(Node(Op.ACC, n.dtype, (), n))
+                n = Node(Op.UPDATE, n.dtype, n.src, n)
+            if has_place(n): self.lines[loops[-1]].append(n)
         for outer, r in [*zip((home, *loops), loops)][::-1]:
-            self.lines[outer].append(Node(Op.LOOP, dtypes.bool, tuple(self.lines[r]), r))
+            done = Node(Op.LOOP, dtypes.bool, tuple(self.lines[r]), r)
+            self.lines[outer].append(done)
 
 # %% ../../nbs/23_place.ipynb #97a7e219
 @analysis
@@ -91,15 +93,19 @@ def place(root: Node) -> Node:
     nest = Nest(order)
     for n in order:
         if members := family.pop(closes(n), None): nest.close(members)
-        elif has_place(n) and not closes(n) and n.op is not Op.SINK: nest.lines[nest.home(n)].append(n)
+        elif has_place(n) and not closes(n): nest.lines[nest.home(n)].append(n)
     return Node(Op.BLOCK, dtypes.bool, tuple(nest.lines[None]))
 
 # %% ../../nbs/23_place.ipynb #336961a9
 def twins(root: Node) -> dict[Node, Node]:
     "Loop variable -> the variable of an earlier loop of the same sizes, in the same place."
-    def alike(n): return n.op, depth(n), ranges(n), tuple(r.arg[1:] for r in closes(n))
-    pairs = [(n, first) for first, *rest in grouped(root, alike).values() for n in rest]
-    return {a: b for n, m in pairs for a, b in zip(closes(n), closes(m)) if a is not b}
+    def alike(n):
+        sizes = tuple(r.arg[1:] for r in closes(n))
+        return n.op, depth(n), ranges(n), sizes
+    found = {}
+    for first, *rest in grouped(root, alike).values():
+        for n in rest: found |= zip(closes(n), closes(first))
+    return {a: b for a, b in found.items() if a is not b}
 
 def shared(root: Node) -> Node:
     "`root` with equal loops made one, until no two are equal."
