@@ -16,7 +16,7 @@ from .graph.op import Op
 from .graph.node import Node, substitute, toposort
 from .backend.device import Buffer, CompilingDevice, device as device_of, leaf
 from .random import stream
-from .tensor import Tensor, clock, leaves, realize, traces
+from .tensor import Tensor, clock, leaves, realize, root, traces
 from .nn import places
 from .compiler.realize import abstract, schedule_of
 
@@ -56,10 +56,6 @@ class Absent(Buffer):
     def handle(self):
         raise RuntimeError("this value belongs to a captured function, which has ended: "
                            "return the tensor from the function and read what the call gives")
-
-def root(t: Tensor) -> Tensor:
-    "The tensor that `t` is a view of, or itself."
-    return t if t.base is None else t.base
 
 # %% ../nbs/31_jit.ipynb #aadc66f3
 class Trace:

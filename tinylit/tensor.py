@@ -92,7 +92,7 @@ class Apply:
     def mop(self, op: Op, arg):
         "A movement is a view: it remembers its base, and which node that had."
         t = self.like(self.node.mop(op, arg))
-        t.base = self if self.base is None else self.base
+        t.base = root(self)
         t.seen = t.base.own
         return t
     def cast(self, dtype):
@@ -106,6 +106,10 @@ class Apply:
     def __eq__(self, x): return self.eq(x)
     def __ne__(self, x): return self.ne(x)
     __hash__ = object.__hash__
+
+def root(t):
+    "The tensor that `t` is a view of, or itself."
+    return t if t.base is None else t.base
 
 def operand(x, dev: Device):
     "What may stand beside a tensor: a number, or an array, which becomes a tensor."
@@ -203,14 +207,13 @@ class Assign:
     def assign(self, x):
         "This tensor, and every view of it, takes the value of `x`, broadcast; computed when needed."
         if traces: traces[-1].looked_at(self)
-        value = value_for(self, x).expand(self.shape).node.detach()
-        if self.base is not None:
+        base, value = root(self), value_for(self, x).expand(self.shape).node
+        if base is not self:
             mask = put_back(const(1, dtypes.int32).expand(self.shape), self)
-            self.base.assign(self.like(mask.where(put_back(value, self), self.base.own)))
-            return self
-        self.become(fresh(value))
-        if traces: traces[-1].assigned(self)
-        else: pending[id(self)] = self
+            value = mask.where(put_back(value, self), base.own)
+        base.become(fresh(value.detach()))
+        if traces: traces[-1].assigned(base)
+        else: pending[id(base)] = base
         return self
     def become(self, node: Node):
         "The value of `node` is this tensor's from now on."
