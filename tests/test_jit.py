@@ -467,3 +467,12 @@ def test_a_dict_is_not_the_list_of_its_parts():
     f = jit(lambda x: x["x"] * 2 if isinstance(x, dict) else x[1] * 3)
     t = Tensor([1.0])
     assert f({"x": t}).item() == 2 and f(["x", t]).item() == 3 and f(("x", t)).item() == 3
+
+
+def test_a_model_as_argument():
+    model, x = nn.Sequential(nn.Linear(8, 4), Tensor.relu), Tensor(X)
+    f, ran = counting(lambda m, x: m(x).sum())
+    for _ in range(2): assert f(model, x).item() == pytest.approx(model(x).sum().item(), rel=1e-5)
+    assert len(ran) == 1
+    model[0] = nn.Linear(8, 4)
+    assert f(model, x).item() == pytest.approx(model(x).sum().item(), rel=1e-5) and len(ran) == 2

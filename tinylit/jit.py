@@ -22,11 +22,13 @@ from .compiler.realize import abstract, schedule_of
 
 # %% ../nbs/31_jit.ipynb #cbe81bf1
 def mapped(f: Callable, x):
-    "`x` with `f(t)` for every tensor t in it, itself or in lists, tuples and dicts."
+    """`x` with `f(t)` for every tensor t in it, itself or in lists, tuples and dicts. A list of another
+    kind, as a Sequential is one, stays itself if that changes nothing."""
     if isinstance(x, Tensor): return f(x)
     if isinstance(x, dict): return {k: mapped(f, v) for k, v in x.items()}
     if not isinstance(x, (list, tuple)): return x
     parts = [mapped(f, v) for v in x]
+    if type(x) not in (list, tuple) and all(p is v for p, v in zip(parts, x)): return x
     return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
 
 def tensors_in(x) -> list[Tensor]:
