@@ -109,10 +109,9 @@ def check(n: Node, m: Node, fired: tuple):
 # %% ../../nbs/20_rewrite.ipynb #58dbd1f4
 def fit(v, d: DType):
     "`v` as `d` holds it: a float rounded; in an integer, wrapped if whole, else held in range."
-    if d.is_float: return unpack(pack([v], d), d)[0]
-    if d.is_bool: return bool(v)
     lo, hi = bounds_of(d)
-    return int(max(lo, min(v, hi))) if isinstance(v, float) else d.wrap(v)
+    if d.is_int: v = max(lo, min(v, hi)) if isinstance(v, float) else d.wrap(v)
+    return unpack(pack([v], d), d)[0]
 
 # %% ../../nbs/20_rewrite.ipynb #81ebc5a9
 NAMESAKES = "NEG ADD MUL MOD LT LE EQ AND OR XOR".split()      # Python's are __neg__, __add__, ...
