@@ -13,7 +13,7 @@ from tinylit.cli import CNN
 from tinylit.compiler.fuse import fuse, legal_kernels
 from tinylit.compiler.index import legal_indexed
 from tinylit.compiler.place import place
-from tinylit.compiler.realize import ALIGN, Schedule, abstract, canonical, lifetimes, outputs_of, plan, schedule_of
+from tinylit.compiler.realize import ALIGN, Schedule, abstract, canonical, lifetimes, plan, schedule_of
 from tinylit.graph.node import toposort, workspace
 from tinylit.graph.op import ELEMENTWISE, Op
 from tinylit.ledger import UNPAID, flops, wanted_by
@@ -148,7 +148,7 @@ def asked(roots) -> int:
 
 def executed_share(tensors) -> float:
     "Float operations that the placed loops execute, for each one that the graph asks for."
-    roots = outputs_of(canonical([t.node for t in tensors]))
+    roots = canonical([t.node for t in tensors])
     with workspace():
         kernels, _ = fuse(roots, C.limits)
         return sum(flops(place(k.sink)) for k in kernels) / asked(roots)
@@ -221,7 +221,7 @@ def test_any_legal_order_gives_the_same_numbers(random):
 
 def test_several_kernels_in_a_legal_order():
     with workspace():
-        kernels, _ = fuse(outputs_of(canonical([t.node for t in several()])), C.limits)
+        kernels, _ = fuse(canonical([t.node for t in several()]), C.limits)
         legal_kernels(kernels)
         for k in kernels: legal_indexed(k.sink)
         assert len(kernels) > 4
@@ -250,7 +250,7 @@ def test_two_values_that_live_at_once_do_not_overlap(drawn):
 
 def test_a_value_lives_from_its_first_kernel_to_its_last():
     with workspace():
-        kernels, _ = fuse(outputs_of(canonical([t.node for t in several()])), C.limits)
+        kernels, _ = fuse(canonical([t.node for t in several()]), C.limits)
         buffers = {n for k in kernels for n in k.buffers if n.op is Op.BUFFER}
         for value, (nbytes, first, last) in lifetimes(kernels, buffers).items():
             touching = [i for i, k in enumerate(kernels) if value in k.buffers]

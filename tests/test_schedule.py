@@ -154,7 +154,7 @@ def test_adam_in_place(n, decisions):
 
 def sinks(*tensors):
     "The kernels of `tensors`, before any decision."
-    roots = realize.outputs_of(realize.canonical([t.node for t in tensors]))
+    roots = realize.canonical([t.node for t in tensors])
     return [k.sink for k in fuse(roots, C.limits)[0]]
 
 

@@ -88,8 +88,9 @@ def costs_of(order, readers):
 class Fuser:
     "One pass, consumers first: collects who wants each value, and decides which are written down."
     def __init__(self, roots: list[Node], limits: dict):
-        self.order, self.roots, self.limits = toposort(*roots), set(roots), limits
-        self.readers = Counter(s for n in self.order for s in n.src) + Counter(roots)
+        self.order, self.limits = toposort(*roots), limits
+        self.roots = {r for r in roots if r.op is not Op.BUFFER}        # what is memory is there
+        self.readers = Counter(s for n in self.order for s in n.src) + Counter(self.roots)
         self.costs, self.heavy = costs_of(self.order, self.readers)
         self.wants = {n: {} for n in self.order}    # value -> its wants: (write, question), each once
         self.stored, self.into, self.groups = {}, {}, []     # value -> how, over what it is written
