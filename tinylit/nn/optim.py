@@ -43,7 +43,8 @@ class Optimizer:
             if self.weight_decay and not self.decoupled: g = g + w * self.weight_decay
             if self.weight_decay and self.decoupled: w = w * (1 - self.rate * self.weight_decay)
             p.assign((w - self.rate * self.direction(i, g)).cast(p.dtype))
-    def begin(self): "Changes what changes once a step, whatever the parameters."
+    def begin(self):
+        "Assigns what changes once a step, whatever the parameters."
     def direction(self, i: int, g: Tensor) -> Tensor:
         "How far parameter `i` goes per unit of the learning rate, now that its gradient is `g`."
         return g
