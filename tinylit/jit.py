@@ -22,8 +22,8 @@ from .compiler.realize import abstract, schedule_of
 
 # %% ../nbs/31_jit.ipynb #cbe81bf1
 def mapped(f: Callable, x):
-    """`x` with `f(t)` for every tensor t in it, itself or in lists, tuples and dicts. A list of another
-    kind, as a Sequential is one, stays itself if that changes nothing."""
+    """`x` with `f(t)` for every tensor t in it, itself or in lists, tuples and dicts. A list of
+    another kind, as a Sequential is one, stays itself if that changes nothing."""
     if isinstance(x, Tensor): return f(x)
     if isinstance(x, dict): return {k: mapped(f, v) for k, v in x.items()}
     if not isinstance(x, (list, tuple)): return x
@@ -142,8 +142,9 @@ class Interpreted:
     def __init__(self, device, roots: tuple, *_): self.device, self.roots = device, roots
     def run(self, given: list[Buffer], variables: list) -> list[Buffer]:
         "A Buffer for each root."
-        new = {n: leaf(given[n.arg.number], n.shape) for n in toposort(*self.roots) if n.op is Op.BUFFER}
-        new |= {n: variables[n.arg].node(n.dtype) for n in toposort(*self.roots) if n.op is Op.VAR}
+        stands = {Op.BUFFER: lambda n: leaf(given[n.arg.number], n.shape),
+                  Op.VAR: lambda n: variables[n.arg].node(n.dtype)}
+        new = {n: stands[n.op](n) for n in toposort(*self.roots) if n.op in stands}
         return self.device.run(substitute(self.roots, new))
 
 # %% ../nbs/31_jit.ipynb #4ef3a8b2
@@ -162,7 +163,7 @@ def given_up(t: Tensor) -> Buffer:
 
 # %% ../nbs/31_jit.ipynb #089cfa15
 class Capture:
-    "What one call of a function did, as graphs over absent memory, and what it was that made it true."
+    "What one call of a function did, as graphs over absent memory, and what made it true."
     __slots__ = "result outputs holes found changed drawn edges schedule leaves variables".split()
     def __init__(self, f: Callable, args: tuple, kwargs: dict, given: list[Tensor]):
         trace = Trace()
@@ -191,7 +192,7 @@ class Capture:
         self.schedule = make(device, roots, tuple(wishes), None)
 
     def run(self, owner: dict):
-        "The recorded work on the memory of each hole's owner; what was changed changes, results are new."
+        "The recorded work on the memory of each hole's owner; what was changed changes again."
         for words, n in self.drawn:
             for v, word in zip(words, stream.place(n)): v.value = word
         realize(*owner.values())

@@ -182,7 +182,7 @@ class Autograd:
         self.tracked = on
         return self
     def backward(self, gradient=None):
-        "Adds the derivative of this number, or of (self * gradient).sum(), to `.grad` of each leaf below."
+        "Adds the derivative of this number, or of (self * gradient).sum(), to each leaf's `.grad`."
         if gradient is None and self.shape:
             raise ValueError(f"backward of {self.shape}: reduce it to one number, or pass a gradient")
         owner = {n: t for t in leaves.values() for n in (t.own, t.was and t.was())}
@@ -230,7 +230,8 @@ def put_back(value: Node, view) -> Node:
     "`value` of `view` at its places in the base, 0 elsewhere, by the gradients of movements."
     for n in path(view):
         if n.op in (Op.EXPAND, Op.PAD) or n.op is Op.WINDOW and n.arg[1] > 1:
-            raise ValueError(f"assign through {n.op.name.lower()}: an element has several places, or none")
+            way = n.op.name.lower()
+            raise ValueError(f"assign through {way}: an element has several places, or none")
         value = vjp[n.op](value, n, *n.src)
     return value
 

@@ -102,8 +102,7 @@ class Numbers:
 def is_data(key) -> bool:
     "Whether any part of `key` is a list, an array with axes, or a tensor."
     keys = key if isinstance(key, tuple) else (key,)
-    def data(k): return isinstance(k, list) or hasattr(k, "like") or hasattr(k, "__array__") and k.ndim
-    return any(map(data, keys))
+    return any(isinstance(k, list) or hasattr(k, "like") or getattr(k, "ndim", 0) for k in keys)
 
 class Brackets:
     "Square brackets: a basic key is a view; what is data goes to chapter `lookup`."
@@ -124,7 +123,8 @@ class Look:
     def source(self) -> str: return self.device.source([self.node])
     def draw(self, caption: str = "", **kw):
         "The graph, with a dashed outline around what is not computed yet."
-        lazy = [n for n in toposort(self.node) if n.op is not Op.CONST and not buffer_of(n, self.device)]
+        nodes = (n for n in toposort(self.node) if n.op is not Op.CONST)
+        lazy = [n for n in nodes if not buffer_of(n, self.device)]
         return draw(self.node, caption, **{"dashed": lazy, **kw})
     def __repr__(self):
         state = "" if self.buffer else ", not computed yet"
