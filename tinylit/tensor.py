@@ -75,8 +75,8 @@ class Apply:
     def like(self, node: Node, *sources):
         "A Tensor over `node`, made from this one and `sources`; they must share a device."
         sources = [self, *(s for s in sources if isinstance(s, Tensor))]
-        if len(names := {s.device: s.device.name for s in sources}) > 1:
-            names = " and ".join(names.values())
+        if any(s.device is not self.device for s in sources):
+            names = " and ".join(dict.fromkeys(s.device.name for s in sources))
             raise ValueError(f"tensors on {names} cannot meet; move one with .to(...)")
         flows = node.dtype.is_float and node.op is not Op.DETACH
         tracked = flows and any(s.tracked for s in sources)
