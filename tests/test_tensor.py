@@ -733,3 +733,7 @@ def test_positions_are_on_the_device_of_what_they_name(device):
     other = Tensor([0], device="c" if device == "numpy" else "numpy")
     for f in (lambda x: x.gather(0, other), lambda x: x.scatter_add(0, other, Tensor([1.0]))):
         with pytest.raises(ValueError, match="cannot meet"): f(Tensor([1.0, 2.0]))
+
+
+def test_a_graph_is_no_index(device):
+    with pytest.raises(TypeError, match="Node"): Tensor([1.0, 2.0])[Tensor([1]).node]

@@ -102,7 +102,8 @@ class Numbers:
 def is_data(key) -> bool:
     "Whether any part of `key` is a list, an array with axes, or a tensor."
     keys = key if isinstance(key, tuple) else (key,)
-    return any(isinstance(k, list) or hasattr(k, "like") or getattr(k, "ndim", 0) for k in keys)
+    def holds(k): return hasattr(k, "like") or hasattr(k, "__array__") and k.ndim
+    return any(isinstance(k, list) or holds(k) for k in keys)
 
 class Brackets:
     "Square brackets: a basic key is a view; what is data goes to chapter `lookup`."
