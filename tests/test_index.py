@@ -73,7 +73,7 @@ ALONE, SHARED = Alone(), {}
 
 def lowered(y: Node, readers=ALONE) -> tuple:
     "(one element of `y`, its loop variables as forms, its frame)."
-    k = Frame(lambda n: n.arg if n.op is Op.BUFFER else None, readers)
+    k = Frame(readers)
     idx = k.loops(y.shape)
     e = at(k, y, idx)
     legal_indexed(e)
@@ -83,7 +83,7 @@ def lowered(y: Node, readers=ALONE) -> tuple:
 def everything(y: Node, readers=ALONE) -> np.ndarray:
     "Every element of `y`, one by one."
     e, idx, k = lowered(y, readers)
-    held = {k.slot(n.arg): Memory(evaluate([n])[0].tolist()) for n in toposort(y) if n.op is Op.BUFFER}
+    held = {k.slot(n): Memory(evaluate([n])[0].tolist()) for n in toposort(y) if n.op is Op.BUFFER}
     assert ranges(e) <= set(variables(idx)), "a loop variable got out of its loop"
     turns = itertools.product(*(range(s) for s in y.shape))
     points = [{f.src[0]: v for f, v in zip(idx, t) if f.src} for t in turns]

@@ -21,7 +21,7 @@ from .place import shared
 class Write(Frame):
     "`value` on its way to memory: its element at `idx` to `place` in what `holder` stands for."
     def __init__(self, fuser, holder: Node, value: Node, shape: tuple):
-        super().__init__(fuser.holder, fuser.readers)
+        super().__init__(fuser.readers, fuser.into)
         self.holder, self.value, self.shape = holder, value, shape
         self.idx = self.place = self.loops(shape)
         self.adds, self.reads, self.group = None, {}, None     # `adds`: along which axis, if it does
@@ -95,7 +95,6 @@ class Fuser:
         self.wants = {n: {} for n in self.order}    # value -> its wants: (write, question), each once
         self.stored, self.into, self.groups = {}, {}, []     # value -> how, over what it is written
 
-    def holder(self, n: Node) -> Node: return self.into.get(n, n)
 
     def run(self) -> list[Write]:
         "All writes, producers first."
@@ -156,7 +155,7 @@ class Grouper(Fuser):
         for w in self.run():
             if math.prod(w.shape): self.add(w)
         into = into or {}
-        self.into = {n: b for n, b in into.items() if self.replaces(n, b)}
+        self.into |= {n: b for n, b in into.items() if self.replaces(n, b)}
         return sorted(self.groups, key=lambda g: g.upto.bit_count())
 
     def add(self, w: Write):
@@ -192,7 +191,7 @@ class Grouper(Fuser):
         if all(o.holder.numel == 1 for o in both): return 0
         if g not in needed and g.reads.isdisjoint(w.reads): return None
         n = self.common(g, w)
-        return n if n and self.worth(both, n) else None
+        return n if self.worth(both, n) else None
 
     def common(self, g: Group, w: Write) -> int:
         "The outer axes of equal size, as far as what `w` reads was written in the same turn."
@@ -200,9 +199,7 @@ class Grouper(Fuser):
         read = [idx for o in g.writes for idx, _ in w.reads.get(o.holder, ())]
         def apart(a):
             return shape[a] != w.shape[a] or any(idx[a] is not w.idx[a] for idx in read)
-        n = next(filter(apart, range(most)), most)
-        while n and shape[n - 1] == 1: n -= 1
-        return n
+        return next(filter(apart, range(most)), most)
 
     def worth(self, both: list[Write], n: int) -> bool:
         "Whether `n` shared loops feed all threads, fit the cache, and hold one contraction."
@@ -214,7 +211,7 @@ class Grouper(Fuser):
         small = max(x.numel for x in values) <= SMALL
         if turns < self.limits["threads"] and not small: return False
         nbytes = sum(x.numel * x.dtype.itemsize for x in values)
-        return nbytes <= self.limits["cache"] * max(turns, 1)
+        return turns > 1 and nbytes <= self.limits["cache"] * turns
 
     def replaces(self, n: Node, buffer: Node) -> bool:
         """Whether `n` can be written over `buffer`: by one write, which reads each old element where
@@ -247,7 +244,7 @@ def build(group: Group) -> Kernel:
     outer = variables(first.idx[:group.shared])          # by their numbers the same in all
     for w in group.writes:
         w.slots, w.ints, w.written = first.slots, first.ints, first.written
-        store, holder = stored(w, group.shared), w.stored(w.holder)
+        store = stored(w, group.shared)
         if stores:
             own = [r for r in w.times if r not in outer]
             new = {r: loop(next(first.numbers), size(r)) for r in own}
@@ -255,7 +252,7 @@ def build(group: Group) -> Kernel:
             store, = replace([store], new | {s: s for s in stores})
         if not closes(store): known[store.src[0], store] = store.src[1]
         stores.append(store)
-        w.written[holder] = *w.written.get(holder, ()), store
+        w.written[w.holder] = *w.written.get(w.holder, ()), store
     sink = Node(Op.SINK, store.dtype, tuple(stores), (None, outer))
     return Kernel(shared(sink), list(first.slots), list(first.ints))
 
@@ -273,8 +270,7 @@ def stored(w, outer):
         value = Node(w.holder.arg[0], old.dtype, (old, value))
         loops = tuple(sorted(loops, key=ranges(turn).__contains__))
     position = plain(flatten(place, w.holder.shape))
-    slot = w.slot(w.stored(w.holder))
-    return Node(Op.STORE, value.dtype, (position, value), (slot, loops))
+    return Node(Op.STORE, value.dtype, (position, value), (w.slot(w.holder), loops))
 
 # %% ../../nbs/26_fuse.ipynb #1dcff038
 def legal_kernels(kernels: list[Kernel]):

@@ -21,9 +21,9 @@ from ..graph.algebra import order, plain, ranges, replace, size, unflatten, with
 # %% ../../nbs/22_index.ipynb #8b8d9747
 class Frame:
     "What a kernel knows while it asks: its loops, its arguments, every question, every answer."
-    def __init__(self, stored=lambda n: None, readers={}):
-        "`stored(n)`: what holds `n` in memory, or None; `readers[n]`: how many there are."
-        self.stored, self.readers = stored, readers
+    def __init__(self, readers={}, into={}):
+        "`readers[n]`: how many `n` has; `into`: value -> the memory that it is written over."
+        self.readers, self.into = readers, into
         self.numbers, self.times = count(), {}       # loop variable -> how often what is in it runs
         self.asked, self.gates, self.answers = {}, set(), {}
         self.slots, self.ints, self.written = {}, {}, {}
@@ -39,9 +39,9 @@ class Frame:
         "How often a value at `idx` is computed: once for each turn of the loops up to its innermost."
         around = (self.times.get(r, 1) for r in used(idx))
         return max(around, default=1)
-    def slot(self, holder) -> int:
-        "The position of what `holder` stands for among the kernel's arguments."
-        return self.slots.setdefault(holder, len(self.slots))
+    def slot(self, n) -> int:
+        "The position of the memory of `n` among the kernel's arguments."
+        return self.slots.setdefault(self.into.get(n, n), len(self.slots))
 
 # %% ../../nbs/22_index.ipynb #c666a6a5
 def used(idx) -> frozenset:
@@ -93,8 +93,7 @@ source_index = {      # op -> the index at which it reads its source
     Op.FLIP:    lambda n, idx: [linear([(f, -1)], s - 1) if a in n.arg else f
                                 for a, (f, s) in enumerate(zip(idx, n.shape))],
     Op.WINDOW:  windowed,
-    Op.DETACH:  lambda n, idx: idx,
-    Op.CONTIGUOUS: lambda n, idx: idx}
+    **dict.fromkeys((Op.DETACH, Op.CONTIGUOUS), lambda n, idx: idx)}
 
 # %% ../../nbs/22_index.ipynb #52cf8efe
 def elsewhere(k, n, idx, gate):
@@ -205,11 +204,11 @@ def read(k: Frame, n: Node, idx: tuple, gate: frozenset) -> Node:
     if n.op is Op.VAR:
         number = k.ints.setdefault(n.arg, len(k.ints))
         return Node(Op.VAR, n.dtype, (), number)
-    place, holder = plain(flatten(idx, n.shape)), k.stored(n)
+    place = plain(flatten(idx, n.shape))
     if n.op is Op.IOTA: return Node(Op.CAST, n.dtype, (place,))
     guard = (joined(gate),) if gate else ()
-    src = place, *guard, *k.written.get(holder, ())
-    return Node(Op.LOAD, n.dtype, src, (k.slot(holder), bool(gate)))
+    src = place, *guard, *k.written.get(n, ())
+    return Node(Op.LOAD, n.dtype, src, (k.slot(n), bool(gate)))
 
 # %% ../../nbs/22_index.ipynb #4765b549
 def absorbed(n: Node, readers: dict) -> Node | None:
@@ -256,13 +255,13 @@ def settled(k: Frame, x: Node) -> Node:
         x, = replace([x], {n: k.answers[q] for n, q in found.items()})
     return x
 
-def at(k: Frame, x: Node, idx: tuple) -> Node:
-    "One element of `x` at a symbolic index."
+def at(k: Frame, x: Node, idx: tuple, stored=()) -> Node:
+    "One element of `x` at a symbolic index; the values `stored` are read from memory."
     todo = [(x, idx, frozenset())]
     for q in todo:
         n, *_ = q
         known = q in k.asked or n.op not in lower
-        if not known and k.stored(n) is None: todo += ask(k, *q)
+        if not known and n not in stored: todo += ask(k, *q)
     return settled(k, question(x, idx))
 
 # %% ../../nbs/22_index.ipynb #dc19b47f
