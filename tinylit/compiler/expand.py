@@ -139,6 +139,7 @@ def lane_cast(r, n: Node) -> str:
     (x,), d = n.src, n.dtype
     if d.is_bool: return mask_text(r, n, "({} != 0)")
     if x.dtype.is_float and d.is_int: return r.fill("cast", n)
+    if x.dtype.is_float and "float16" in (d.name, x.dtype.name): return r.fill("half", n)
     return converted("-" * x.dtype.is_bool + r.name(x), d)
 
 # %% ../../nbs/29_expand.ipynb #c6a50b30
@@ -176,22 +177,28 @@ lane_helpers: dict[str, str] = {
 # %% ../../nbs/29_expand.ipynb #e35bbf9f
 lane_helpers.update({
     "same": "(const $e *p, $b m) { return where_$to(m, all_$to($any ? *p : 0), all_$to(0)); }",
-    "some": "(const $e *p, $b m) {$masked return $every ? *($to *)p : ($to){$passed}; }"})
+    "some": "(const $e *p, $b m) {$at_once return $every ? *($to *)p : ($to){$passed}; }",
+    "half": "($of x) {$at_once return __builtin_convertvector(x, $to); }"})
 
-MASKED = {"f32x4": ("AVX", "maskloadps"), "f32x8": ("AVX", "maskloadps256")}
+AT_ONCE = {     # dtypes of a helper -> what must be there, the instruction
+    "f32x4": ("AVX", "maskloadps((const void *)p, m)"),
+    "f32x8": ("AVX", "maskloadps256((const void *)p, m)"),
+    "f16x8_f32x8": ("F16C", "vcvtps2ph256(x, 0)"),
+    "f32x8_f16x8": ("F16C", "vcvtph2ps256((i16x8)x)"),
+    "f16x16_f32x16": ("AVX512F", "vcvtps2ph512_mask(x, 0, (i16x16){}, -1)"),
+    "f32x16_f16x16": ("AVX512F", "vcvtph2ps512_mask((i16x16)x, (f32x16){}, -1, 4)")}
 
-def masked(name: str) -> str:
-    "What loads some of the lanes of `name` in one instruction, if one is known."
-    if name not in MASKED: return ""
-    feature, f = MASKED[name]
-    return f"\n#ifdef __{feature}__\n  return __builtin_ia32_{f}((const void *)p, m);\n#endif\n "
+def at_once(to: str, of: str) -> str:
+    "The instruction that does all of a helper, if one is known."
+    feature, call = AT_ONCE.get("_".join(dict.fromkeys((to, of))), ("", ""))
+    return call and f"\n#ifdef __{feature}__\n  return ({to})__builtin_ia32_{call};\n#endif\n "
 
 def lane_facts(to: DType, of: DType) -> dict:
     "What the text of a helper of vectors may depend on."
     n = max(to.lanes, of.lanes)
     def each(text, sep=", "): return sep.join(text.replace("#", str(i)) for i in range(n))
     return facts(to, of) | {
-        "lanes": n, "short": short(to), "e": ctype(vec(to, 1)), "masked": masked(short(to)),
+        "lanes": n, "short": short(to), "e": ctype(vec(to, 1)), "at_once": at_once(short(to), short(of)),
         "mask": short(mask_of(to)), "b": short(vec(dtypes.bool, n)),
         "copies": each("x"), "steps": each("#"), "passed": each("m[#] ? p[#] : 0"),
         "every": each("m[#]", " & "), "any": each("m[#]", " | ")}
