@@ -10,8 +10,8 @@ from tinylit.compiler import realize
 from tinylit.compiler.fuse import fuse
 from tinylit.compiler.expand import expand
 from tinylit.compiler.place import legal_loops, place
-from tinylit.compiler.schedule import Opt, apply, attempt, default_opts, loops_of, merge_loops, objection, stores_in
-from tinylit.compiler.schedule import schedule, thread_opts
+from tinylit.compiler.schedule import Opt, apply, attempt, loops_of, merge_loops, objection, schedule, stores_in
+from tinylit.compiler.schedule import thread_opts, tiles
 from tinylit.graph.algebra import size
 from tinylit.graph.node import workspace
 from tinylit.ops.text import show
@@ -180,9 +180,9 @@ def test_what_is_refused():
         assert "is a reduction" in refused(product, "JAM", k, 2)
         assert "is a reduction" in refused(product, "PARALLEL", k)
         assert "no reduction" in refused(product, "UNROLL", i, 2)
-        assert "lanes already" in refused(apply(product, Opt("VECTOR", j, 4)), "VECTOR", k, 4)
+        assert "of this kind stands" in refused(apply(product, Opt("VECTOR", j, 4)), "VECTOR", k, 4)
         assert "is taken" in refused(apply(product, Opt("PARALLEL", i)), "JAM", i, 2)
-        assert "around" in refused(apply(product, Opt("PARALLEL", i)), "PARALLEL", j)
+        assert "of this kind stands" in refused(apply(product, Opt("PARALLEL", i)), "PARALLEL", j)
 
 
 def test_scatter_stays_in_order():
@@ -221,7 +221,7 @@ def test_default_schedule(name, lanes, threads):
     with workspace():
         for root in sinks(*group(KERNELS[name])[0]):
             legal_loops(place(expand(schedule(root, limits), limits)))
-            for opt in default_opts(merge_loops(root), limits) + thread_opts(root, limits):
+            for opt in tiles(merge_loops(root), limits) + thread_opts(root, limits):
                 assert opt.kind in KINDS and opt.amount <= max(map(size, loops_of(root).values())) ** 2
 
 

@@ -77,7 +77,7 @@ def spread(s: Node, wide: int) -> Node:
 # %% ../../nbs/29_expand.ipynb #aa0be270
 def expand(root: Node, limits: dict) -> Node:
     "The kernel `root` without JAM, UNROLL and VECTOR loops."
-    for kinds, step in ((("JAM", "UNROLL"), copies), (("VECTOR",), ramped)):
+    for kinds, step in ((("VECTOR",), ramped), (("JAM", "UNROLL"), copies)):
         while found := [r for r in loops_of(root).values() if r.arg[2] in kinds]:
             root = step(root, min(found, key=lambda r: r.arg))
     return widened(root)
