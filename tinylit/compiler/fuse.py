@@ -245,11 +245,11 @@ def build(group: Group) -> Kernel:
     for w in group.writes:
         w.slots, w.ints, w.written = first.slots, first.ints, first.written
         store = stored(w, group.shared)
-        if stores:
-            own = [r for r in w.times if r not in outer]
-            new = {r: loop(next(first.numbers), size(r)) for r in own}
+        own = [r for r in w.times if r not in outer] if stores else []
+        new = {r: loop(next(first.numbers), size(r)) for r in own}
+        if w.reads.keys() & w.written.keys():
             new |= {n: known[n.src[:2]] for n in toposort(store) if n.src[:2] in known}
-            store, = replace([store], new | {s: s for s in stores})
+        if new: store, = replace([store], new | {s: s for s in stores})
         if not closes(store): known[store.src[0], store] = store.src[1]
         stores.append(store)
         w.written[w.holder] = *w.written.get(w.holder, ()), store
