@@ -297,6 +297,13 @@ def test_what_was_computed_is_memory():
     assert buffers == [y.buffer] and roots == abstract(C, [(filled(4, 4) + 1).node])[0]
 
 
+def test_what_was_seen_before_is_not_simplified_again():
+    a = filled(8)
+    first = (a * 3.5 + 1).tolist()
+    with mock.patch.object(realize_module, "rewrite", side_effect=AssertionError):
+        assert (a * 3.5 + 1).tolist() == first and (filled(8) * 3.5 + 1).tolist() == first
+
+
 def test_a_schedule_holds_no_memory():
     a = filled(16, 16)
     schedule, memory = scheduled(a @ a + 1), weakref.ref(a.buffer)

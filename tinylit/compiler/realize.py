@@ -62,7 +62,7 @@ def staged(sink: Node, limits: dict, upto: str | None = None) -> Node:
     return sink
 
 # %% ../../nbs/27_realize.ipynb #51a5f20f
-Compiled = namedtuple("Compiled", "kernel block name text arguments")     # a kernel; its loops
+Compiled = namedtuple("Compiled", "kernel block name text arguments")     # block: its loops
 
 def lowered(k: Kernel, name: str, limits: dict, upto: str | None) -> tuple:
     "The loops of a kernel, its name, its text."
