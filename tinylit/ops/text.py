@@ -35,7 +35,7 @@ def literal(t, names):
     "The value of a syntax tree made of numbers, strings, tuples and `names`."
     if isinstance(t, ast.Constant): return t.value
     if isinstance(t, ast.Tuple): return tuple(literal(e, names) for e in t.elts)
-    if isinstance(t, ast.UnaryOp): return -literal(t.operand, names)
+    if isinstance(t, ast.UnaryOp) and isinstance(t.op, ast.USub): return -literal(t.operand, names)
     if t.id in names: return names[t.id]
     raise ValueError(f"nothing is called {t.id}; if it was memory, that is gone")
 
@@ -48,11 +48,14 @@ def node_of(line, names) -> Node:
 
 def parse(text: str) -> Node:
     "The graph that `show` wrote: the same node. ValueError for any other text, which is never run."
-    names = ChainMap({}, WORDS, objects)
-    for line in ast.parse(text).body:
+    names, n = ChainMap({}, WORDS, objects), None
+    try: lines = ast.parse(text, "text").body
+    except (MemoryError, RecursionError, SyntaxError) as e: raise ValueError(f"no graph: {e}") from None
+    for line in lines:
         try: names[line.targets[0].id] = n = node_of(line, names)
-        except (AttributeError, KeyError, TypeError, ValueError) as e:
-            raise ValueError(f"no node: {ast.unparse(line)} ({e})") from None
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
+            raise ValueError(f"no node: {ast.get_source_segment(text, line)} ({e})") from None
+    if n is None: raise ValueError("no graph: not a line in it")
     return n
 
 # %% ../../nbs/08b_text.ipynb #ed101e52
