@@ -23,7 +23,7 @@ class Reductions:
         return y if keepdim else y.reshape([n for a, n in enumerate(self.shape) if a not in axes])
     def count(self, axis=None) -> int:
         "How many elements go into one result over `axis`."
-        return math.prod(self.shape[a] for a in self.axes(axis))
+        return math.prod(self.shape[a] for a in self.axes(axis, "reduce"))
     def max(self, axis=None, keepdim=False):
         "The largest over `axis`; NaN if any element is NaN. ValueError if there are none."
         if not self.count(axis): raise ValueError(f"max over axis {axis} of {self.shape}: no elements")

@@ -47,7 +47,7 @@ def int_pow(x, n: int):
     return root * x if n % 2 else root
 
 class Powers:
-    "The sign `**`, with the exponent or the base a number."
+    "The sign `**`, each exponent by its own way."
     __slots__ = ()
     def __pow__(self, x):
         "By products if `x` is a whole number, by a root if it is a half, else through logarithms."
