@@ -395,15 +395,17 @@ def test_an_exception_in_the_middle_leaves_everything(error):
 def test_control_c_at_any_moment():
     step, layers, _ = network()
     f, x, y = jit(step), Tensor(X), Tensor(Y)
-    def stop(*_): raise KeyboardInterrupt
+    armed, interrupted = False, 0
+    def stop(*_):
+        if armed: raise KeyboardInterrupt
     old = signal.signal(signal.SIGALRM, stop)
-    interrupted = 0
     try:
         for i in range(40):
-            signal.setitimer(signal.ITIMER_REAL, 0.0002 * (i + 1) ** 1.5)
             try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, 0.0002 * (i + 1) ** 1.5)
                 for _ in range(3): f(x, y)
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                armed = False
             except KeyboardInterrupt: interrupted += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
