@@ -202,8 +202,9 @@ class Ledger:
     "What computing some nodes costs. Counts stand here; `times()` measures."
     def __init__(self, roots: list, device: Device, run: Callable, upto: str | None = None):
         compiles = isinstance(device, CompilingDevice) and upto != "numpy"
+        self.roots, self.device, self.run = roots, device, run
         roots, buffers, _ = abstract(device, roots)
-        self.run, self.nodes = run, sum(n.op is not Op.RESHAPE or n.src[0].op is not Op.BUFFER for n in toposort(*roots))
+        self.nodes = sum(n.op is not Op.RESHAPE or n.src[0].op is not Op.BUFFER for n in toposort(*roots))
         self.entries, self.peak = compiled(device, roots, buffers, upto) if compiles else (interpreted(roots), peak(roots))
         self.kernels, self.all = len(self.entries), together("all", self.entries)
         self.reads, self.writes, self.moved, self.flops = self.all.reads, self.all.writes, self.all.moved, self.all.flops
