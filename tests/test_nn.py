@@ -6,6 +6,7 @@ import pytest
 
 from tinylit import nn
 from tinylit.nn import optim
+from tinylit.nn.state import load_state_dict
 from tinylit.tensor import Tensor
 
 
@@ -243,3 +244,18 @@ def test_a_layer_that_cannot_be_says_why(wrong, words):
 def test_products_in_a_convolution_are_as_wide_as_their_sum(device):
     x, w = (Tensor([[[[300.0, v]]]], dtype="float16") for v in (-300.0, 300.0))
     assert x.conv2d(w).item() == 0 and x.conv2d(w).dtype.name == "float16"
+
+
+@pytest.mark.parametrize("wrong", [2, -1, -100])
+def test_a_class_number_that_is_none_makes_the_loss_nan(wrong):
+    scores = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert np.isnan(scores.cross_entropy(Tensor([0, wrong])).item())
+    assert np.isfinite(scores.cross_entropy(Tensor([0, 1])).item())
+
+
+def test_misuse_of_layers_optimizers_and_states_is_named():
+    weight = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(ValueError, match="probability 2.0"): nn.Dropout(2.0)
+    for params in (weight, [3.0], [weight * 2], [weight[0]], []):           # a tensor is no list of leaves
+        with pytest.raises(ValueError, match="requires_grad=True"): optim.SGD(params)
+    with pytest.raises(TypeError, match="load_state_dict of 3"): load_state_dict(nn.Linear(2, 2), {"weight": 3, "bias": 4})

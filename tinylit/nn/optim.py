@@ -6,7 +6,7 @@
 __all__ = ['Optimizer', 'SGD', 'Adam', 'AdamW']
 
 # %% ../../nbs/15_optim.ipynb #2bed29c2
-from ..tensor import Tensor, realize
+from ..tensor import Tensor, leaves, realize
 
 # %% ../../nbs/15_optim.ipynb #59f7b231
 class Optimizer:
@@ -14,7 +14,7 @@ class Optimizer:
     decoupled = False            # whether decay shrinks the weight itself, not through its gradient
     def __init__(self, params: list, lr: float, weight_decay: float):
         self.params = list({id(p): p for p in params}.values())
-        if not self.params or not all(p.requires_grad for p in self.params):
+        if not self.params or not all(id(p) in leaves for p in self.params):
             raise ValueError("an optimizer needs tensors with requires_grad=True: nn.parameters(model)")
         self.rate, self.weight_decay = Tensor(float(lr), device=self.params[0].device), weight_decay
         realize(*self.params)

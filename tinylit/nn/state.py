@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from ..graph.dtype import DType, dtype_of
-from ..tensor import Tensor, realize
+from ..tensor import Tensor, only_tensors, realize
 from . import state_dict
 
 # %% ../../nbs/19_state.ipynb #b11a3145
@@ -130,12 +130,13 @@ def safe_load(path, device=None) -> dict:
 # %% ../../nbs/19_state.ipynb #359dd570
 def load_state_dict(model, state: dict, strict: bool = True):
     "Gives the tensors of `model` the values of `state`, all or none; names must agree if `strict`."
-    own = state_dict(model)
+    own, state = state_dict(model), dict(state)
     missing, unknown = [n for n in own if n not in state], [n for n in state if n not in own]
     if strict and (missing or unknown):
         raise ValueError(f"the model lacks {some(unknown)}, the state lacks {some(missing)}; "
                          "strict=False loads what both have")
     both = [n for n in own if n in state]
+    only_tensors("load_state_dict", *(state[n] for n in both))
     for n in both:
         shapes = f"{state[n].shape} does not fit {own[n].shape}"
         if own[n].shape != state[n].shape: raise ValueError(f"{n}: {shapes}")
