@@ -39,8 +39,7 @@ def writes_of(fuser, n):
     writes = [Write(fuser, n, s, s.shape) for s in n.src]
     starts = accumulate((s.shape[n.arg] for s in n.src), initial=0)
     for w, start in zip(writes, starts):
-        place = form(w.idx[n.arg], start)
-        w.place = put(w.idx, n.arg, place)
+        w.place = put(w.idx, n.arg, form(w.idx[n.arg], start))
     return writes
 
 # %% ../../nbs/26_fuse.ipynb #1f1f6505
@@ -150,11 +149,10 @@ SMALL = 1 << 12     # a value of so few elements needs no second thread
 
 class Grouper(Fuser):
     "Puts writes that walk the same outer loops into one kernel."
-    def grouped(self, into: dict | None = None) -> list[Group]:
+    def grouped(self, into: dict = {}) -> list[Group]:
         "The kernels to be, each after those that it waits for. `into`: value -> buffer to reuse."
         for w in self.run():
             if math.prod(w.shape): self.add(w)
-        into = into or {}
         self.into |= {n: b for n, b in into.items() if self.replaces(n, b)}
         return sorted(self.groups, key=lambda g: g.upto.bit_count())
 
@@ -206,8 +204,7 @@ class Grouper(Fuser):
         heavy = sum(o.value in self.heavy for o in both)
         deeper = any(len(o.shape) > n for o in both)
         if heavy > 1 or heavy and deeper: return False
-        turns = math.prod(both[0].shape[:n])
-        values = [o.holder for o in both]
+        turns, values = math.prod(both[0].shape[:n]), [o.holder for o in both]
         small = max(x.numel for x in values) <= SMALL
         if turns < self.limits["threads"] and not small: return False
         nbytes = sum(x.numel * x.dtype.itemsize for x in values)
@@ -282,7 +279,7 @@ def legal_kernels(kernels: list[Kernel]):
             assert b in mine or not missing[b] or b.op is Op.BUFFER, f"{b!r} is read too early"
 
 # %% ../../nbs/26_fuse.ipynb #d3197c42
-def fuse(roots: list[Node], limits: dict, into: dict | None = None) -> tuple[list[Kernel], dict]:
+def fuse(roots: list[Node], limits: dict, into: dict = {}) -> tuple[list[Kernel], dict]:
     """The kernels that compute `roots`, none of which only reshapes, in an order that works.
     `into`: root -> the buffer whose place it wants; also returns what of it could be had."""
     fuser = Grouper(roots, limits)

@@ -62,8 +62,7 @@ class Nest:
                 n = Node(Op.UPDATE, n.dtype, n.src, n)
             if has_place(n): self.lines[loops[-1]].append(n)
         for outer, r in [*zip((home, *loops), loops)][::-1]:
-            done = Node(Op.LOOP, dtypes.bool, tuple(self.lines[r]), r)
-            self.lines[outer].append(done)
+            self.lines[outer].append(Node(Op.LOOP, dtypes.bool, tuple(self.lines[r]), r))
 
 # %% ../../nbs/23_place.ipynb #97a7e219
 @analysis
@@ -99,9 +98,7 @@ def place(root: Node) -> Node:
 # %% ../../nbs/23_place.ipynb #336961a9
 def twins(root: Node) -> dict[Node, Node]:
     "Loop variable -> the variable of an earlier loop of the same sizes, in the same place."
-    def alike(n):
-        sizes = tuple(r.arg[1:] for r in closes(n))
-        return n.op, depth(n), ranges(n), sizes
+    def alike(n): return n.op, depth(n), ranges(n), tuple(r.arg[1:] for r in closes(n))
     found = {}
     for first, *rest in grouped(root, alike).values():
         for n in rest: found |= zip(closes(n), closes(first))

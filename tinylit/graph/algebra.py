@@ -53,8 +53,8 @@ def taken_back(total):
     "What to add to undo one division: c*k*(f // k) + c*(f % k) is c*f, and c*k*(t / k) is c*t."
     for a, c in total.items():
         if a.op is Op.WITHIN and c:
-            _, s = a.arg
-            if s > 1 and c % s == 0: return [(a.src[0], c // s), (a, -c)]
+            (t,), (_, s) = a.src, a.arg
+            if s > 1 and c % s == 0: return [(t, c // s), (a, -c)]
         if a.op is Op.MOD and c:
             f, k = a.src[0], a.arg
             q = quotient(f, k)
@@ -118,7 +118,8 @@ def divmod_form(f: Node, k: int) -> tuple[Node, Node]:
     "f // k and f % k (floor, k > 0): divisions remain only where they divide something."
     if k == 1: return f, num(0)
     q, r = split_terms(f, k)
-    low, high = (b // k for b in bounds(r))
+    low, high = bounds(r)
+    low, high = low // k, high // k
     if low == high: return form(q, low), form(r, -k * low)
     g = math.gcd(k, *r.arg[0])
     shared, rest = split_terms(r, g)
