@@ -228,6 +228,25 @@ def test_several_kernels_in_a_legal_order():
         with pytest.raises(AssertionError, match="too early"): legal_kernels(kernels[::-1])
 
 
+def test_what_was_just_stored_is_not_loaded_again():
+    x = filled(64)
+    y = x * 2
+    with workspace():
+        kernel, = fuse(canonical([y.node, (y + 1).node]), C.limits)[0]
+        assert len(kernel.results()) == 2 and sum(n.op is Op.LOAD for n in toposort(kernel.sink)) == 1
+
+
+def test_loops_of_one_kernel_do_not_meet_by_their_numbers():
+    "Two writes that share rows only: what each does with a row has loops of its own, or the same work."
+    x, w = filled(32, 8), filled(8)
+    a, b = (x * w).sum(1, keepdim=True) * x, (x.max(1, keepdim=True) + x.sum(1, keepdim=True)) * w
+    assert len(kernels_of(a, b)) == 1
+    realize(a, b)
+    n, v = x.numpy(), w.numpy()
+    assert np.allclose(a.numpy(), (n * v).sum(1, keepdims=True) * n, atol=1e-5)
+    assert np.allclose(b.numpy(), (n.max(1, keepdims=True) + n.sum(1, keepdims=True)) * v, atol=1e-5)
+
+
 # --- memory ---
 
 LIVES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12), st.integers(0, 6)), max_size=24)

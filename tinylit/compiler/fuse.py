@@ -94,7 +94,6 @@ class Fuser:
         self.wants = {n: {} for n in self.order}    # value -> its wants: (write, question), each once
         self.stored, self.into, self.groups = {}, {}, []     # value -> how, over what it is written
 
-
     def run(self) -> list[Write]:
         "All writes, producers first."
         for n in reversed(self.order):
