@@ -219,7 +219,7 @@ def prices(s: Node, v: Node, lanes: int) -> Iterator[tuple]:
 def access(s: Node, v: Node, lanes: int, follow: frozenset) -> Iterator[tuple]:
     "The steps of a load or a store, and the lines of memory that it touches."
     index = s.src[0]
-    stride = coefficient(index, v) or 16
+    stride = coefficient(index, v) or 4         # hidden in a division it is seldom long
     near = {r for r, c in terms(index) if c == 1}
     if s.op is Op.LOAD and s.arg[1]: yield "steps", 2 * lanes, follow
     if v not in ranges(index): yield "steps", 2, follow
