@@ -42,28 +42,6 @@ def trips(block: Node) -> list[tuple[Node, int]]:
     "Every statement with the number of times it runs."
     return [(s, math.prod(map(size, loops))) for s, loops in statements(block)]
 
-# %% ../../nbs/23_place.ipynb #cc3e663f
-class Nest:
-    "Loops being filled: the lines of each loop variable, and of None, the outside."
-    def __init__(self, order: list[Node]):
-        self.ends = {r: (at, -i) for at, n in enumerate(order) for i, r in enumerate(closes(n))}
-        self.lines = {r: [] for r in (None, *self.ends)}
-
-    def home(self, n: Node) -> Node | None:
-        "Where `n` belongs: of the loops that it depends on, in the one that ends first."
-        return min(ranges(n), key=self.ends.get, default=None)
-
-    def close(self, members: list[Node]):
-        "Accumulators before the loops, the members innermost, then the loops themselves."
-        home, loops = self.home(members[0]), closes(members[0])
-        for n in members:
-            if n.op is Op.REDUCE:
-                self.lines[home].append(Node(Op.ACC, n.dtype, (), n))
-                n = Node(Op.UPDATE, n.dtype, n.src, n)
-            if has_place(n): self.lines[loops[-1]].append(n)
-        for outer, r in [*zip((home, *loops), loops)][::-1]:
-            self.lines[outer].append(Node(Op.LOOP, dtypes.bool, tuple(self.lines[r]), r))
-
 # %% ../../nbs/23_place.ipynb #97a7e219
 @analysis
 def depth(n: Node) -> int:
@@ -77,28 +55,36 @@ def warm(root: Node) -> list[Node]:
     return order
 
 def grouped(root: Node, key: Callable) -> dict:
-    "The nodes below `root` that close loops, those of equal `key` together."
+    "The nodes below `root`, those of equal `key` together."
     found = {}
-    for n in warm(root):
-        if closes(n): found.setdefault(key(n), []).append(n)
+    for n in warm(root): found.setdefault(key(n), []).append(n)
     return found
 
 # %% ../../nbs/23_place.ipynb #3b16ab70
 def place(root: Node) -> Node:
     "The statements of the kernel `root` inside their loops, as one BLOCK."
-    family = grouped(root, closes)
-    def sources(n): return [s for m in family.get(closes(n), [n]) for s in m.src]
+    def kin(n): return closes(n) or n
+    family = grouped(root, kin)
+    def sources(n): return [s for m in family[kin(n)] for s in m.src]
     order = toposort(root, sources=sources)
-    nest = Nest(order)
-    for n in order:
-        if members := family.pop(closes(n), None): nest.close(members)
-        elif has_place(n) and not closes(n): nest.lines[nest.home(n)].append(n)
-    return Node(Op.BLOCK, dtypes.bool, tuple(nest.lines[None]))
+    ends = {r: (at, -i) for at, n in enumerate(order) for i, r in enumerate(closes(n))}
+    lines = {r: [] for r in (None, *ends)}              # None is outside of all loops
+    for first, *others in map(family.get, dict.fromkeys(map(kin, order))):
+        home = min(ranges(first), key=ends.get, default=None)
+        path = home, *closes(first)
+        for n in (first, *others):
+            if n.op is Op.REDUCE:
+                lines[home].append(Node(Op.ACC, n.dtype, (), n))
+                n = Node(Op.UPDATE, n.dtype, n.src, n)
+            if has_place(n): lines[path[-1]].append(n)
+        for outer, r in [*zip(path, path[1:])][::-1]:
+            lines[outer].append(Node(Op.LOOP, dtypes.bool, tuple(lines[r]), r))
+    return Node(Op.BLOCK, dtypes.bool, tuple(lines[None]))
 
 # %% ../../nbs/23_place.ipynb #336961a9
 def twins(root: Node) -> dict[Node, Node]:
     "Loop variable -> the variable of an earlier loop of the same sizes, in the same place."
-    def alike(n): return n.op, depth(n), ranges(n), tuple(r.arg[1:] for r in closes(n))
+    def alike(n): return closes(n) and (depth(n), ranges(n), n.op, *(r.arg[1:] for r in closes(n)))
     found = {}
     for first, *rest in grouped(root, alike).values():
         for n in rest: found |= zip(closes(n), closes(first))
