@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from weakref import WeakValueDictionary, ref
 from .graph.op import Op
-from .graph.maths import Maths
-from .ops.views import Views
-from .graph.reduce import Reduce
 from .ops.functions import Functions
 from .graph.dtype import dtype_of, dtypes
 from .graph.node import Node, const, iota, substitute, toposort
@@ -245,8 +242,7 @@ def method(f: Callable) -> Callable:
     return f
 
 # %% ../nbs/13_tensor.ipynb #8502ee48
-class Tensor(Core, Apply, Creation, Autograd, Assign, Read, Python,
-             Maths, Views, Reduce, Functions):
+class Tensor(Core, Apply, Creation, Autograd, Assign, Read, Python, Functions):
     "An n-dimensional array, computed when somebody looks: a graph, a device, perhaps a gradient."
     __slots__ = ("own", "was", "base", "seen", "device", "grad", "tracked", "birth", "__weakref__")
     def __getattr__(self, name: str):

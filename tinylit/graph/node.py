@@ -12,9 +12,6 @@ from itertools import zip_longest
 from numbers import Integral, Real
 from weakref import WeakValueDictionary
 from .op import Op, COMPARE, FLOAT
-from .maths import Maths
-from ..ops.views import Views
-from .reduce import Reduce
 from ..ops.functions import Functions
 from .dtype import DType, bounds_of, dtype_of, dtypes, promote
 
@@ -51,8 +48,8 @@ MEANS = {   # (operation, kind of its operands) -> what else it is there, or why
     **{(op, "f"): "only whole numbers and truth values have bits; cast first"
        for op in (Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)}}
 
-# %% ../../nbs/08_node.ipynb #e3997f85
-class Elementwise(Maths):
+# %% ../../nbs/08_node.ipynb #addc424a
+class Elementwise:
     "What happens to each element: operations on nodes and numbers, and conversions."
     __slots__ = ()
     @staticmethod
@@ -85,7 +82,7 @@ class Elementwise(Maths):
         return self if d is self.dtype else Node(Op.BITCAST, d, (self,))
 
 # %% ../../nbs/08_node.ipynb #470fb433
-class Node(Elementwise, Views, Reduce, Functions):
+class Node(Elementwise, Functions):
     "An operation on sources with a static argument; interned, so that equal means identical."
     __slots__ = ("op", "dtype", "src", "arg", "shape", "__weakref__")
     def __new__(cls, op: Op, dtype: DType, src: tuple = (), arg=None):

@@ -35,17 +35,9 @@ def collect(d, f, *src):
     y = f(*(x.cast(d.accumulator) for x in src))
     return y.cast(d) if d.is_float else y
 
-# %% ../../nbs/06_reduce.ipynb #776f9334
-def check_matmul(a: tuple, b: tuple):
-    "Raises ValueError unless arrays of shapes `a` and `b` have a matrix product."
-    lead = zip(a[:-2][::-1], b[:-2][::-1])
-    if a and b and a[-1] == b[-2:][0] and all(m == n or 1 in (m, n) for m, n in lead): return
-    raise ValueError(f"matmul of {a} and {b}: the last axis of the first must equal the last but "
-                     "one of the second; leading axes must agree or be 1")
-
 # %% ../../nbs/06_reduce.ipynb #7634001b
 class Reduce(Reductions):
-    "Everything that makes one of many, from `rop`, `mop` and `alu`."
+    "Everything that makes one of many, from `rop` and `mop`."
     __slots__ = ()
     def total(self, op: Op, axis, keepdim: bool, dtype):
         "`op` over `axis`, collected in `dtype`, else as `collect` does."
@@ -57,13 +49,3 @@ class Reduce(Reductions):
     def prod(self, axis=None, keepdim=False, dtype=None):
         "The product over `axis`, of nothing 1; collected as a sum is."
         return self.total(Op.MUL, axis, keepdim, dtype)
-
-    def matmul(self, other):
-        "Matrix product: last axis of this, last but one of `other`; leading axes broadcast."
-        if not hasattr(other, "mop"): raise TypeError(f"matmul with {other!r}: use Tensor(...)")
-        check_matmul(self.shape, other.shape)
-        a, b = self, other
-        if other.ndim > 1: a, b = a.unsqueeze(-2), b.transpose()              # (..., i, 1, k)
-        if self.ndim > 1 and other.ndim > 1: b = b.unsqueeze(-3)              # (..., 1, j, k)
-        return collect((a * b).dtype, lambda a, b: (a * b).sum(-1), a, b)
-    __matmul__ = matmul

@@ -8,9 +8,11 @@ __all__ = ['Functions']
 # %% ../../nbs/06b_functions.ipynb #cf8d20a5
 import math
 from numbers import Real
+from ..graph.maths import Maths
 from ..graph.movement import axis_of
 from ..graph.op import Op
-from ..graph.reduce import collect
+from ..graph.reduce import Reduce, collect
+from .views import Views
 
 # %% ../../nbs/06b_functions.ipynb #484ee601
 class Curves:
@@ -238,8 +240,29 @@ class Softmax:
         d = self.below_max(axis)
         return d - d.exp().sum(axis, keepdim=True).log()
 
+# %% ../../nbs/06b_functions.ipynb #ab4a21ef
+def check_matmul(a: tuple, b: tuple):
+    "Raises ValueError unless arrays of shapes `a` and `b` have a matrix product."
+    lead = zip(a[:-2][::-1], b[:-2][::-1])
+    if a and b and a[-1] == b[-2:][0] and all(m == n or 1 in (m, n) for m, n in lead): return
+    raise ValueError(f"matmul of {a} and {b}: the last axis of the first must equal the last but "
+                     "one of the second; leading axes must agree or be 1")
+
+class Products:
+    "The sign `@`."
+    __slots__ = ()
+    def matmul(self, other):
+        "Matrix product: last axis of this, last but one of `other`; leading axes broadcast."
+        if not hasattr(other, "mop"): raise TypeError(f"matmul with {other!r}: use Tensor(...)")
+        check_matmul(self.shape, other.shape)
+        a, b = self, other
+        if other.ndim > 1: a, b = a.unsqueeze(-2), b.transpose()              # (..., i, 1, k)
+        if self.ndim > 1 and other.ndim > 1: b = b.unsqueeze(-3)              # (..., 1, j, k)
+        return collect((a * b).dtype, lambda a, b: (a * b).sum(-1), a, b)
+    __matmul__ = matmul
+
 # %% ../../nbs/06b_functions.ipynb #2aebf08c
 class Functions(Curves, Powers, Rounding, Truths, Kinds, Choices, Activations, Statistics,
-                Positions, Softmax):
-    "The usual functions, from the methods of Maths, Views and Reduce."
+                Positions, Softmax, Products, Maths, Views, Reduce):
+    "Every method that follows from `alu`, `mop`, `rop`, `cast` and `iota`."
     __slots__ = ()
