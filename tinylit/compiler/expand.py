@@ -166,6 +166,7 @@ lane_helpers: dict[str, str] = {
     "where": "($b m, $to x, $to y) { return pick_$to(__builtin_convertvector(m, $mask), x, y); }",
     "max":   "($to x, $to y) { return pick_$to((x > y) | (x != x), x, y); }",
     "least": "($to x, $to y) { return pick_$to(x <= y, y, x); }",
+    "keep":  "($to x) { __asm__(\"\" ::: \"memory\"); return x; }",
     "sum":     FOLD.replace("?", "x[i] += x[i + h]"),
     "product": FOLD.replace("?", "x[i] *= x[i + h]"),
     "largest": FOLD.replace("?", "x[i] = max_$short(x[i + h], x[i])"),

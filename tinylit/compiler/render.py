@@ -190,7 +190,9 @@ class Lines(Values):
             text = self.spell(s)
             if s.op in (Op.STORE, Op.ACC, Op.UPDATE): yield pad + self.alone(s, loops) + text
             elif self.uses.get(s) == [loops] and len(text) < 100: self.names[s] = text
-            else: yield f"{pad}{ctype(s.dtype)} {self.named(s, 'v')} = {text};"
+            else:
+                if s.op is Op.LOAD and s.dtype.lanes > 1: text = f"keep_{short(s.dtype)}({text})"
+                yield f"{pad}{ctype(s.dtype)} {self.named(s, 'v')} = {text};"
 
     def loop(self, n: int, size: int, kind: str) -> str:
         "The head of a loop; a PARALLEL one takes thread `t`'s share of `T`."

@@ -249,6 +249,7 @@ def costs(found: dict, once: set, limits: dict) -> Callable:
         wide = [(r, lanes) for r, (lanes, _) in zip(loops, tile) if lanes > 1]
         for what, n, follow in bill(loops, *(wide or [(loops[-1], 1)])[0]):
             took[what] += n * math.prod(copies[r] for r in follow)
+        if took["sums"] > limits["registers"]: return math.inf
         spilled = max(0, took["registers"] - 1 - limits["registers"])
         turn = took["steps"] + SPILL * spilled
         if 0 < took["sums"] < 4: turn = max(turn, wait)
