@@ -12,7 +12,7 @@ from tinylit.backend.device import pack
 from tinylit.backend.device import unpack
 from tinylit.backend.numpy import evaluate
 from tinylit.graph.dtype import dtypes
-from tinylit.graph.node import Node
+from tinylit.graph.node import Node, toposort
 from tinylit.ops.text import legal_graph
 from tinylit.ops.text import show
 from tinylit.graph.op import Op
@@ -81,8 +81,8 @@ class Program:
 
 def close(ours, expected, root: Node) -> bool:
     "Equal, or for floats as near as the narrowest of them allows."
-    kinds = {n.dtype.name for n in root.toposort()}
-    if not any(n.dtype.is_float for n in root.toposort()): return np.array_equal(ours, expected)
+    kinds = {n.dtype.name for n in toposort(root)}
+    if not any(n.dtype.is_float for n in toposort(root)): return np.array_equal(ours, expected)
     tolerance = 2e-2 if "float16" in kinds else 1e-3 if "float32" in kinds else 1e-9
     ours, expected = ours.astype(float), expected.astype(float)
     size = np.abs(expected, where=np.isfinite(expected), out=np.zeros_like(expected)).max(initial=1)

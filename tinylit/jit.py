@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from functools import update_wrapper
 from types import CellType, CodeType, FunctionType, MethodType
 from weakref import ref
-from .graph.op import Op
-from .graph.node import Node, substitute, toposort
+from .graph.node import Node, substitute
 from .backend.device import Buffer, CompilingDevice, device as device_of, leaf
 from .random import stream
 from .tensor import Tensor, clock, leaves, realize, root, traces
@@ -61,20 +60,13 @@ class Absent(Buffer):
 
 # %% ../nbs/31_jit.ipynb #aadc66f3
 class Trace:
-    "Is told what a function does: which tensors it finds and changes."
-    def __init__(self):
-        self.start, self.before, self.changed = next(clock), {}, set()
-        self.holes, self.drawn = [], []
+    "Is told what a function does: which tensors it finds, which random numbers it draws."
+    def __init__(self): self.start, self.before, self.holes, self.drawn = next(clock), {}, [], []
     def hole(self, t: Tensor) -> Node:
         "A leaf that stands for whatever `t` will hold."
         self.holes.append(Absent(t.numel, t.dtype, t.device))
         return leaf(self.holes[-1], t.shape)
-    def stand_in(self, t: Tensor) -> Tensor:
-        "What the function is given in the place of its argument `t`."
-        return Tensor(self.hole(t), device=t.device, requires_grad=id(t) in leaves)
-
-    def assigned(self, t): self.changed.add(id(t))
-    def realized(self, tensors): "Nothing is computed while a function is captured."
+    def wanted(self, *tensors): "Nothing is computed while a function is captured."
     def looked_at(self, t):
         "What comes from outside has no value until the end, only a place."
         t = root(t)
@@ -137,15 +129,13 @@ def unchanged(edges: list[tuple]) -> bool:
 
 # %% ../nbs/31_jit.ipynb #b3005769
 class Interpreted:
-    "What a device without schedules has instead: abstract roots, run over the memory given."
+    "What a device without schedules has instead: the graphs, run over the memory given."
     taken = ()
-    def __init__(self, device, roots: tuple, *_): self.device, self.roots = device, roots
+    def __init__(self, *parts): self.device, self.nodes, self.leaves = parts
     def run(self, given: list[Buffer], variables: list) -> list[Buffer]:
-        "A Buffer for each root."
-        stands = {Op.BUFFER: lambda n: leaf(given[n.arg.number], n.shape),
-                  Op.VAR: lambda n: variables[n.arg].node(n.dtype)}
-        new = {n: stands[n.op](n) for n in toposort(*self.roots) if n.op in stands}
-        return self.device.run(substitute(self.roots, new))
+        "A Buffer for each node, computed with `given` in the place of its leaves."
+        new = {leaf(b, (b.size,)): leaf(now, (b.size,)) for b, now in zip(self.leaves, given)}
+        return self.device.run(substitute(self.nodes, new))
 
 # %% ../nbs/31_jit.ipynb #4ef3a8b2
 def given_up(t: Tensor) -> Buffer:
@@ -164,17 +154,17 @@ def given_up(t: Tensor) -> Buffer:
 # %% ../nbs/31_jit.ipynb #089cfa15
 class Capture:
     "What one call of a function did, as graphs over absent memory, and what made it true."
-    __slots__ = "result outputs holes found changed drawn edges schedule leaves variables".split()
     def __init__(self, f: Callable, args: tuple, kwargs: dict, given: list[Tensor]):
         trace = Trace()
         with recording(trace):
-            inside = {id(t): trace.stand_in(t) for t in given}
+            inside = {id(t): Tensor(trace.hole(t), device=t.device, requires_grad=id(t) in leaves)
+                      for t in given}
             now, named = mapped(lambda t: inside[id(t)], (args, kwargs))
             self.result = f(*now, **named)
             self.outputs = tensors_in(self.result)
             nodes = [t.node for t in self.outputs]
             seen = [*inside.values(), *(t for t, *_ in trace.before.values())]
-            changed = {h: t.node for h, t in zip(trace.holes, seen) if id(t) in trace.changed}
+            changed = {h: t.own for h, t in zip(trace.holes, seen) if t.own is not leaf(h, t.shape)}
             nodes += changed.values()
         self.changed = {h: k for k, h in enumerate(changed, len(self.outputs))}     # hole -> node
         self.holes, self.drawn, self.found = trace.holes, trace.drawn, seen[len(given):]
@@ -188,8 +178,9 @@ class Capture:
         [device] = devices
         roots, self.leaves, self.variables = abstract(device, nodes)
         wishes = ((k, self.leaves.index(h)) for h, k in self.changed.items() if h in self.leaves)
-        make = schedule_of if isinstance(device, CompilingDevice) else Interpreted
-        self.schedule = make(device, roots, tuple(wishes), None)
+        compiles = isinstance(device, CompilingDevice)
+        self.schedule = (schedule_of(device, roots, tuple(wishes), None) if compiles
+                         else Interpreted(device, nodes, self.leaves))
 
     def run(self, owner: dict):
         "The recorded work on the memory of each hole's owner; what was changed changes again."
@@ -198,10 +189,9 @@ class Capture:
         realize(*owner.values())
         memory = [owner[b].buffer if b in owner else b for b in self.leaves]
         for j in self.schedule.taken: memory[j] = given_up(owner[self.leaves[j]])
-        values = self.schedule.run(memory, self.variables)
-        for h, k in self.changed.items(): owner[h].become(leaf(values[k], owner[h].shape))
-        def result(t, b): return Tensor(leaf(b, t.shape), device=t.device)
-        new = {id(t): result(t, b) for t, b in zip(self.outputs, values)}
+        out = self.schedule.run(memory, self.variables)
+        for h, k in self.changed.items(): owner[h].become(leaf(out[k], owner[h].shape))
+        new = {id(t): Tensor(leaf(b, t.shape), device=t.device) for t, b in zip(self.outputs, out)}
         return mapped(lambda t: new[id(t)], self.result)
 
     def tangled(self, owner: dict) -> bool:

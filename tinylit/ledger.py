@@ -183,8 +183,7 @@ class Wanted:
     "A trace that computes nothing, and remembers what was to be computed."
     def __init__(self): self.tensors = []
     def looked_at(self, t: Tensor): "A tensor that it finds."
-    def assigned(self, t: Tensor): self.tensors.append(t)
-    def realized(self, tensors: tuple): self.tensors.extend(tensors)
+    def wanted(self, *tensors: Tensor): self.tensors.extend(tensors)
 
 def wanted_by(function: Callable, *args) -> list:
     "The tensors that calling `function` would compute."

@@ -7,7 +7,7 @@ __all__ = ['methods', 'realize', 'method', 'Tensor']
 
 # %% ../nbs/13_tensor.ipynb #08005016
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from weakref import WeakValueDictionary, ref
 from .graph.op import Op
@@ -55,14 +55,10 @@ class Core:
         if self.base is not None and (now := self.base.own) is not self.seen:
             [self.own], self.seen = substitute([self.own], {self.seen: now}), now
         return self.own
-    @property
-    def shape(self) -> tuple: return self.own.shape
-    @property
-    def dtype(self): return self.own.dtype
-    @property
-    def buffer(self): return buffer_of(self.node, self.device)
-    @property
-    def requires_grad(self) -> bool: return self.tracked
+    shape = property(lambda self: self.own.shape)
+    dtype = property(lambda self: self.own.dtype)
+    buffer = property(lambda self: buffer_of(self.node, self.device))
+    requires_grad = property(lambda self: self.tracked)
 
 # %% ../nbs/13_tensor.ipynb #fa7aa4ac
 class Apply:
@@ -81,7 +77,7 @@ class Apply:
 
     def lift(self, f, *src):
         "`f` of the graphs and numbers that `src` stand for, as a Tensor."
-        src = [s if isinstance(s, Tensor) else operand(s, self.device) for s in src]
+        src = [operand(s, self.device) for s in src]
         return self.like(f(*(getattr(s, "node", s) for s in src)), *src)
     def alu(self, op: Op, *src): return self.lift(partial(Node.alu, op), *src)
     def difference(self, a, b): return self.lift(Node.difference, a, b)
@@ -109,14 +105,14 @@ def root(t):
     return t if t.base is None else t.base
 
 def operand(x, dev: Device):
-    "What may stand beside a tensor: a number, or an array, which becomes a tensor."
-    if not hasattr(x, "__array__"): return x
+    "What may stand beside a tensor: another, a number, or an array, which becomes a tensor."
+    if isinstance(x, Tensor) or not hasattr(x, "__array__"): return x
     return Tensor(x, device=dev) if getattr(x, "ndim", 0) else x.item()
 
 # %% ../nbs/13_tensor.ipynb #94f49822
 def realize(*tensors):
     "Computes `tensors`, and those assigned to, together: they share what they have in common."
-    if traces: return traces[-1].realized(tensors)
+    if traces: return traces[-1].wanted(*tensors)
     asked = (*tensors, *pending.values())
     pending.clear()
     wanted = {id(t): t for a in asked for t in needed(a) if t.buffer is None}.values()
@@ -129,12 +125,9 @@ def needed(t) -> tuple:
     if t.base is None or t.base.numel != t.numel: return (t,)
     return (t.base,) if all(n.op is Op.RESHAPE for n in path(t)) else (t.base, t)
 
-def path(view) -> Iterator[Node]:
+def path(view) -> list[Node]:
     "The movements between a view and its base, the last first."
-    n = view.node
-    while n is not view.seen:
-        yield n
-        n = n.src[0]
+    return toposort(view.node, stop={view.seen})[:0:-1]
 
 # %% ../nbs/13_tensor.ipynb #2818e941
 def compute(dev: Device, tensors: list):
@@ -209,7 +202,7 @@ class Assign:
             mask = put_back(const(1, dtypes.int32).expand(self.shape), self)
             value = mask.where(put_back(value, self), base.own)
         base.become(fresh(value.detach()))
-        if traces: traces[-1].assigned(base)
+        if traces: traces[-1].wanted(base)
         else: pending[id(base)] = base
         return self
     def become(self, node: Node):

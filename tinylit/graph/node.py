@@ -103,7 +103,6 @@ class Node(Elementwise, Functions):
         return Node(op, self.dtype, (self,), arg)
     def rop(self, op: Op, axes: tuple): return Node(Op.REDUCE, self.dtype, (self,), (op, axes))
     def iota(self, n: int): return iota(n)
-    def toposort(self) -> list: return toposort(self)
 
 # %% ../../nbs/08_node.ipynb #21ef927c
 weak = WeakValueDictionary()          # the user's nodes: alive while somebody holds them
