@@ -171,19 +171,18 @@ class Grouper(Fuser):
 
     def wait(self, g: Group, needed: set):
         "`g`, and all that wait for it, run after `needed`."
-        before = 0
-        for h in needed: before |= h.upto
         for h in self.groups:
-            if h.upto & g.bit: h.upto |= before
+            if h.upto & g.bit:
+                for other in needed: h.upto |= other.upto
 
     def shared_loops(self, g: Group, w: Write, needed: set) -> int | None:
         "How many loops group and write would share, or None if they cannot be one kernel."
         both, first = [*g.writes, w], g.writes[0]
-        touched = g.reads | w.reads.keys() | {o.holder for o in both}
         if {w.adds, first.adds} != {None}: return None
+        if any(h.upto & g.bit for h in needed - {g}): return None
+        touched = g.reads | w.reads.keys() | {o.holder for o in both}
         if len(touched) > self.limits["buffers"]: return None
         if sum(len(o.asked) for o in both) > self.limits["nodes"]: return None
-        if any(h.upto & g.bit for h in needed - {g}): return None
         if w.holder is first.holder: return 0
         if all(o.holder.numel == 1 for o in both): return 0
         if g not in needed and g.reads.isdisjoint(w.reads): return None
@@ -261,8 +260,7 @@ def stored(w, outer):
         turn = w.idx[w.adds]
         place = tuple(settled(w, f) for f in place)
         old = read(w, w.holder, place, frozenset())
-        src = *old.src, turn                                       # read anew at each turn
-        old = Node(old.op, old.dtype, src, old.arg)
+        old = old.over((*old.src, turn))                           # read anew at each turn
         value = Node(w.holder.arg[0], old.dtype, (old, value))
         loops = tuple(sorted(loops, key=ranges(turn).__contains__))
     position = plain(flatten(place, w.holder.shape))

@@ -9,8 +9,7 @@ __all__ = ['lower', 'INDEXED', 'Frame', 'used', 'variables', 'question', 'ask', 
 # %% ../../nbs/22_index.ipynb #b5f6fbff
 from collections.abc import Callable
 from functools import reduce
-from itertools import accumulate, count
-from operator import mul
+from itertools import count
 from ..graph.op import Op, ELEMENTWISE
 from ..graph.dtype import dtypes
 from ..graph.node import Node, analysis, const, put, toposort
@@ -30,11 +29,11 @@ class Frame:
     def loops(self, sizes, idx=()) -> tuple:
         "Fresh loop variables inside those of `idx`, as forms; an axis of size 1 is read at 0."
         times = self.computed(idx)
-        fresh = [n != 1 and loop(next(self.numbers), n) for n in sizes]
+        fresh = [loop(next(self.numbers), n) if n != 1 else 0 for n in sizes]
         for r in filter(None, fresh):
             times *= size(r)
             self.times[r] = times
-        return tuple(form(r) if r else num(0) for r in fresh)
+        return tuple(map(form, fresh))
     def computed(self, idx) -> int:
         "How often a value at `idx` is computed: once for each turn of the loops up to its innermost."
         around = (self.times.get(r, 1) for r in used(idx))
@@ -57,25 +56,17 @@ def same_place(k, n, idx, gate):
     "An elementwise operation asks all its sources at the same index."
     return [(s, idx, gate) for s in n.src]
 
-# %% ../../nbs/22_index.ipynb #691ec0ed
-def ends(shape):
-    "Product of the leading axes -> how many they are, at most."
-    return dict(zip(accumulate(shape, mul, initial=1), count()))
-
+# %% ../../nbs/22_index.ipynb #79fe6516
 def reshaped(n, idx):
-    "Unflatten the flattened index, by the smallest groups of axes with equal products."
+    "Unflatten the flattened index; where only axes of size 1 come and go, the others keep theirs."
     source = n.src[0].shape
-    if 0 in n.shape: return (num(0),) * len(source)
-    here, there, out = ends(n.shape), ends(source), ()
-    i = j = 0
-    for p in sorted(here.keys() & there.keys()):
-        mine, sizes = slice(i, here[p]), source[j:there[p]]
-        if n.shape[mine] == sizes: out += idx[mine]
-        else:
-            place = flatten(idx[mine], n.shape[mine])
-            out += unflatten(place, sizes)
-        i, j = here[p], there[p]
-    return out
+    if 0 in n.shape: return [num(0)] * len(source)
+    def long(shape): return [s for s in shape if s != 1]
+    if long(n.shape) != long(source):
+        place = flatten(idx, n.shape)
+        return unflatten(place, source)
+    kept = iter([f for f, s in zip(idx, n.shape) if s != 1])
+    return [num(0) if s == 1 else next(kept) for s in source]
 
 # %% ../../nbs/22_index.ipynb #6b08473e
 def windowed(n, idx):
@@ -129,7 +120,9 @@ ADDITIVE = {Op.ADD, Op.MUL, Op.NEG, Op.CAST, Op.WHERE}     # of zeros: zero
 @analysis
 def needs(n):
     "The conditions without any of which `n` is 0, because every load in it is made under them."
-    if n.op is Op.LOAD: return frozenset(toposort(*n.src[1:]))
+    if n.op is Op.LOAD:
+        conditions = n.src[1:]
+        return frozenset(toposort(*conditions))
     op = n.arg[0] if n.op is Op.REDUCE else n.op
     if op not in ADDITIVE: return frozenset()
     src = n.src[1:] if op is Op.WHERE else n.src
@@ -214,11 +207,9 @@ def read(k: Frame, n: Node, idx: tuple, gate: frozenset) -> Node:
 def absorbed(n: Node, readers: dict) -> Node | None:
     "The reduction below `n` that becomes part of it: perhaps reshaped, and read by nobody else."
     s, = n.src
-    while readers.get(s) == 1:
-        if s.op in (Op.REDUCE, Op.FOLD): return s
-        if s.op not in (Op.RESHAPE, Op.PERMUTE): return None
-        s, = s.src
-    return None
+    if readers.get(s) != 1: return None
+    if s.op in (Op.RESHAPE, Op.PERMUTE): return absorbed(s, readers)
+    return s if s.op in (Op.REDUCE, Op.FOLD) else None
 
 # %% ../../nbs/22_index.ipynb #08a1e785
 def reduced(k, n, x, loops, gate):
@@ -227,7 +218,8 @@ def reduced(k, n, x, loops, gate):
     if x.op is Op.REDUCE and x.arg[0] is op and absorbed(n, k.readers):
         loops = loops.union(x.arg[1])
         x, = x.src
-    guarding, x = used(k.gates), guarded(gate, x, 0)
+    x = guarded(gate, x, 0)
+    guarding = used(k.gates)
     loops = sorted(loops, key=lambda r: (r not in guarding, r.arg))
     return Node(Op.REDUCE, x.dtype, (x,), (op, tuple(loops)))
 
@@ -236,7 +228,7 @@ def made(k, n, idx, gate):
     "The element, from the answers: conditions and loops that are new in their questions end here."
     questions = k.asked[n, idx, gate]
     src = tuple(map(k.answers.get, questions))
-    if lower[n.op] is same_place: return Node(n.op, n.dtype, src, n.arg)
+    if lower[n.op] is same_place: return n.over(src)
     x, (_, inner, guards) = src[-1], questions[-1]
     guards -= gate
     if loops := used(inner) - used(idx): return reduced(k, n, x, loops, guards)
@@ -260,8 +252,8 @@ def at(k: Frame, x: Node, idx: tuple, stored=()) -> Node:
     todo = [(x, idx, frozenset())]
     for q in todo:
         n, *_ = q
-        known = q in k.asked or n.op not in lower
-        if not known and n not in stored: todo += ask(k, *q)
+        known = q in k.asked or n in stored
+        if n.op in lower and not known: todo += ask(k, *q)
     return settled(k, question(x, idx))
 
 # %% ../../nbs/22_index.ipynb #dc19b47f

@@ -118,8 +118,7 @@ def divmod_form(f: Node, k: int) -> tuple[Node, Node]:
     "f // k and f % k (floor, k > 0): divisions remain only where they divide something."
     if k == 1: return f, num(0)
     q, r = split_terms(f, k)
-    low, high = bounds(r)
-    low, high = low // k, high // k
+    low, high = (b // k for b in bounds(r))
     if low == high: return form(q, low), form(r, -k * low)
     g = math.gcd(k, *r.arg[0])
     shared, rest = split_terms(r, g)
@@ -139,7 +138,7 @@ def flatten(idx, shape: tuple) -> Node:
     "The row-major position of a multi-dimensional index."
     parts = [(f, math.prod(shape[i + 1:]))
              for i, (f, n) in enumerate(zip(idx, shape)) if n != 1]
-    return parts[0][0] if len(parts) == 1 else linear(parts)
+    return linear(parts)
 
 def unflatten(f: Node, shape: tuple) -> tuple:
     "The multi-dimensional index at row-major position `f`; the first axis takes what is left."
