@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['vjp', 'grad']
 
-# %% ../nbs/11_grad.ipynb #bd0cf1cb
+# %% ../nbs/11_grad.ipynb #9c2685c7
 import math
-from collections.abc import Callable
 from itertools import accumulate, pairwise
 from .graph.op import Op
 from .graph.node import Node, const, iota, toposort
@@ -54,7 +53,7 @@ def unfold(g, y, a):
     "Each place in a window looks up its element; windows that nobody folded are cut."
     axis, _, *steps = y.arg
     wide = g.window(axis, a.shape[-1], *steps)
-    return wide.shrink([(0, n) for n in a.shape])
+    return wide.shrink((0, n) for n in a.shape)
 
 # %% ../nbs/11_grad.ipynb #ea7f8e33
 def uncat(g, y, *parts):
@@ -79,8 +78,8 @@ def unscatter(g, y, dst, i, src):
 # %% ../nbs/11_grad.ipynb #e5b676df
 LN2 = math.log(2)
 
-# %% ../nbs/11_grad.ipynb #49799614
-vjp: dict[Op, Callable] = {    # cotangent g of the output y -> that of its source; of several, a tuple
+# %% ../nbs/11_grad.ipynb #bc1b670c
+vjp = {    # op -> the cotangent of its source, from g, that of the output y; of several, a tuple
     Op.NEG:  lambda g, y, a: -g,
     Op.SQRT: lambda g, y, a: g / (y * 2),
     Op.EXP2: lambda g, y, a: g * y * LN2,
@@ -95,9 +94,9 @@ vjp: dict[Op, Callable] = {    # cotangent g of the output y -> that of its sour
     Op.RESHAPE: lambda g, y, a: g.reshape(a.shape),
     Op.PERMUTE: lambda g, y, a: g.permute(*map(y.arg.index, range(g.ndim))),
     Op.EXPAND:  unexpand,
-    Op.PAD:     lambda g, y, a: g.pad([(-before, -after) for before, after in y.arg[0]]),
+    Op.PAD:     lambda g, y, a: g.pad((-before, -after) for before, after in y.arg[0]),
     Op.SHRINK:  lambda g, y, a: g.pad(
-        [(lo, n - hi) for (lo, hi), n in zip(y.arg, a.shape)]),
+        (lo, n - hi) for (lo, hi), n in zip(y.arg, a.shape)),
     Op.FLIP:    lambda g, y, a: g.flip(y.arg),
     Op.WINDOW:  unwindow,
     Op.FOLD:    unfold,

@@ -40,8 +40,7 @@ def tensors_in(x) -> list[Tensor]:
 def signature(x, number: dict):
     "What must be equal to serve again: of a tensor its kind and which one, of the rest the value."
     if isinstance(x, Tensor):
-        which = number.setdefault(id(x), len(number))
-        return which, x.shape, x.dtype, x.device, id(x) in leaves
+        return number.setdefault(id(x), len(number)), x.shape, x.dtype, x.device, id(x) in leaves
     if isinstance(x, (list, tuple, dict)):
         parts = [*x, *x.values()] if isinstance(x, dict) else x
         return type(x), *(signature(v, number) for v in parts)
@@ -81,7 +80,7 @@ def recording(trace: Trace):
     gradients = [(t, t.grad) for t in leaves.values()]
     place, stream.log = (stream.seed, stream.drawn), trace.drawn
     traces.append(trace)
-    try: yield
+    try: yield trace
     finally:
         traces.remove(trace)
         (stream.seed, stream.drawn), stream.log = place, None
@@ -155,8 +154,7 @@ def given_up(t: Tensor) -> Buffer:
 class Capture:
     "What one call of a function did, as graphs over absent memory, and what made it true."
     def __init__(self, f: Callable, args: tuple, kwargs: dict, given: list[Tensor]):
-        trace = Trace()
-        with recording(trace):
+        with recording(Trace()) as trace:
             inside = {id(t): Tensor(trace.hole(t), device=t.device, requires_grad=id(t) in leaves)
                       for t in given}
             now, named = mapped(lambda t: inside[id(t)], (args, kwargs))
@@ -173,9 +171,8 @@ class Capture:
 
     def prepare(self, nodes: list[Node]):
         "How `nodes` will be computed, and whose memory that takes. ValueError for two devices."
-        devices = {h.device for h in [*self.holes, *self.outputs]} or {device_of()}
-        if len(devices) > 1: raise ValueError("jit: tensors of one function are on two devices")
-        [device] = devices
+        device, *others = {h.device for h in [*self.holes, *self.outputs]} or {device_of()}
+        if others: raise ValueError("jit: tensors of one function are on two devices")
         roots, self.leaves, self.variables = abstract(device, nodes)
         wishes = ((k, self.leaves.index(h)) for h, k in self.changed.items() if h in self.leaves)
         compiles = isinstance(device, CompilingDevice)

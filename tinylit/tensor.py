@@ -71,9 +71,8 @@ class Apply:
         if any(s.device is not self.device for s in sources):
             names = " and ".join(dict.fromkeys(s.device.name for s in sources))
             raise ValueError(f"tensors on {names} cannot meet; move one with .to(...)")
-        flows = node.dtype.is_float and node.op is not Op.DETACH
-        tracked = flows and any(s.tracked for s in sources)
-        return object.__new__(type(self)).start(node, self.device, tracked)
+        flows = node.dtype.is_float and node.op is not Op.DETACH and any(s.tracked for s in sources)
+        return object.__new__(type(self)).start(node, self.device, tracked=flows)
 
     def lift(self, f, *src):
         "`f` of the graphs and numbers that `src` stand for, as a Tensor."
@@ -85,8 +84,7 @@ class Apply:
     def mop(self, op: Op, arg):
         "A movement is a view: it remembers its base, and which node that had."
         t = self.like(self.node.mop(op, arg))
-        t.base = root(self)
-        t.seen = t.base.own
+        t.base, t.seen = root(self), root(self).own
         return t
     def cast(self, dtype):
         "As `dtype`: floats are cut towards zero and stay within range, NaN becomes 0."
