@@ -207,8 +207,9 @@ def read(k: Frame, n: Node, idx: tuple, gate: frozenset) -> Node:
 def absorbed(n: Node, readers: dict) -> Node | None:
     "The reduction below `n` that becomes part of it: perhaps reshaped, and read by nobody else."
     s, = n.src
-    while readers.get(s) == 1 and s.op in (Op.RESHAPE, Op.PERMUTE): s, = s.src
-    return s if readers.get(s) == 1 and s.op in (Op.REDUCE, Op.FOLD) else None
+    if readers.get(s) != 1: return None
+    if s.op in (Op.RESHAPE, Op.PERMUTE): return absorbed(s, readers)
+    return s if s.op in (Op.REDUCE, Op.FOLD) else None
 
 # %% ../../nbs/22_index.ipynb #08a1e785
 def reduced(k, n, x, loops, gate):
