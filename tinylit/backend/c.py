@@ -207,7 +207,7 @@ class C(CompilingDevice):
         return pool.launch
 
     def load(self, source: str) -> tuple:
-        "The `run` of a unit, which leaves the process when nobody holds it; how many threads it has."
+        "The `run` of a unit, which is unloaded when nobody holds it; how many threads it has."
         library = self.library(source)
         finalize(library, CLOSE, library._handle).atexit = False
         threads = self.limits["threads"] if "part(" in source else 1
