@@ -99,7 +99,9 @@ class Fuser:
         for n in reversed(self.order):
             if n in self.roots or n.op in WRITTEN or self.must_store(n): self.store(n)
             if n.op in LEAF: continue
-            for want in self.wants[n]: self.pass_on(*want)
+            for w, *q in self.wants[n]:
+                w.reads.pop(n, None)                 # it is not read: what it needs is wanted
+                for s in ask(w, *q): self.want(w, *s)
         return [w for n in self.order for w in self.stored.get(n, ())]
 
     def computed(self, n: Node) -> int:
@@ -123,11 +125,6 @@ class Fuser:
             if w.adds is None: continue
             self.want(w, n.src[1], w.idx, frozenset())
             w.reads[n] = []                          # it reads what it adds to
-
-    def pass_on(self, w: Write, n: Node, *where):
-        "Asks the sources for what the element needs."
-        w.reads.pop(n, None)
-        for q in ask(w, n, *where): self.want(w, *q)
 
     def want(self, w: Write, n: Node, *where):
         "Notes that `w` wants an element: it is read, unless the want is passed on."
