@@ -59,3 +59,12 @@ def test_an_index_that_is_far_out_reads_the_edge(device, far):
     assert x.gather(0, i).tolist() == edge
     guard = Tensor.zeros(2, 3).scatter_add(0, i, Tensor.ones(1, 3)).tolist()
     assert guard == ([[0.0] * 3, [1.0] * 3] if far > 0 else [[1.0] * 3, [0.0] * 3])
+
+
+@pytest.mark.parametrize("turns", [3, 50, 1500])
+def test_a_long_chain_of_movements(turns):
+    "Divisions that lie one in the other are written down before they are too deep."
+    a = np.arange(15, dtype=np.float32).reshape(3, 5)
+    x = Tensor(a)
+    for _ in range(turns): x, a = x.T.reshape(3, 5), a.T.reshape(3, 5)
+    assert (x.numpy() == a).all() and (x.pad(((1, 0), (0, 2))).flip(1).numpy() == np.pad(a, ((1, 0), (0, 2)))[:, ::-1]).all()

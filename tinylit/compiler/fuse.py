@@ -12,10 +12,10 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
 from ..graph.op import Op, ELEMENTWISE, LEAF, MOVEMENT
-from ..graph.node import Node, put, toposort
+from ..graph.node import Node, analysis, put, toposort
 from ..graph.algebra import clamp, closes, flatten, form, loop, plain, ranges, replace, size
 from .index import Frame, absorbed, ask, question, read, settled, used, variables
-from .place import shared
+from .place import is_index, shared
 
 # %% ../../nbs/26_fuse.ipynb #6949760e
 class Write(Frame):
@@ -83,6 +83,13 @@ def costs_of(order, readers):
         costs[n] = 0 if n.op in WRITTEN else cost
     return costs, heavy
 
+# %% ../../nbs/26_fuse.ipynb #29f0985a
+@analysis
+def divisions(f):
+    "How many divisions lie one in the other in an index, at most."
+    deepest = max(map(divisions, f.src), default=0) if is_index(f) else 0
+    return deepest + (f.op in (Op.IDIV, Op.MOD))
+
 # %% ../../nbs/26_fuse.ipynb #f002b89d
 class Fuser:
     "One pass, consumers first: collects who wants each value, and decides which are written down."
@@ -110,7 +117,10 @@ class Fuser:
 
     def must_store(self, n: Node) -> bool:
         "Whether computing `n` wherever it is wanted costs more than writing it down."
-        if n.op in MOVEMENT | LEAF: return False
+        if n.op in LEAF: return False
+        deepest = max((divisions(f) for _, _, idx, _ in self.wants[n] for f in idx), default=0)
+        if WEIGHT[Op.IDIV] * deepest > BALANCE: return True
+        if n.op in MOVEMENT: return False
         for w, _, idx, _ in self.wants[n]:
             if n in self.heavy and used(idx) - used(w.idx): return True
             if len(w.asked) >= self.limits["nodes"]: return True
