@@ -74,6 +74,12 @@ def cnn(F, p, x, y):
     return F.cross_entropy(F.flatten(x) @ p[12] + p[13], y)
 
 
+def small_cnn(F, p, x, y):
+    "The network of `tinylit demo`: two 3x3 convolutions of 16 and 32, each pooled; linear."
+    for i in (0, 2): x = F.max_pool(F.relu(F.conv2d(x, p[i], p[i + 1], 1)))
+    return F.cross_entropy(F.flatten(x) @ p[4] + p[5], y)
+
+
 def square(n): return [(n, n)]
 
 
@@ -116,6 +122,8 @@ WORKLOADS = [
     conv(1), conv(32), conv(32, True),
     Workload("MLP step", mlp, [(128, 784)], 6 * 128 * (784 * 512 + 512 * 512 + 5120), 28 * 668672, trains=True, labels=10,
              initial=[(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]),
+    Workload("CNN step on digits", small_cnn, [(128, 1, 8, 8)], 6 * 128 * (64 * 9 * 16 + 16 * 9 * 512 + 1280), 0,
+             trains=True, labels=10, initial=[(16, 1, 3, 3), (16,), (32, 16, 3, 3), (32,), (128, 10), (10,)]),
     Workload("CNN step on MNIST", cnn, [(128, 1, 28, 28)],
              6 * 128 * (24**2 * 25 * 32 + 20**2 * 25 * 1024 + 8**2 * 9 * 2048 + 6**2 * 9 * 4096 + 5760), 0, trains=True,
              labels=10, initial=[(32, 1, 5, 5), (32,), (32, 32, 5, 5), (32,), (1, 32), (32,),
