@@ -3,7 +3,7 @@
     python bench/run.py [--rounds 9] [--threads 2 1] [--peers numpy torch ...] [--json FILE] [--plot FILE] [workload ...]
 
 Every library runs in a process of its own, on the same cores; they take turns, a burst of runs each, so that a slow
-moment of the machine meets them all. Words after the options choose the workloads whose names contain one of them.
+moment of the machine meets them all, and are stopped in between. Words after the options choose the workloads whose names contain one of them.
 A ratio is tinylit's median divided by the other's: below 1, tinylit is faster. Peers come from the environment that
 `make bench-peers` fills, or from this one; a missing one is named and left out.
 """
@@ -12,6 +12,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -53,9 +54,13 @@ class Peer:
         return {"failed": (self.log.read().strip().splitlines() or ["no word"])[-1]}
 
     def ask(self, **request) -> dict:
+        "An answer from the process, which stands still before and after: threads that spin would take the others' time."
+        self.process.send_signal(signal.SIGCONT)
         try: print(json.dumps(request), file=self.process.stdin, flush=True)
         except BrokenPipeError: pass
-        return self.answer()
+        answer = self.answer()
+        self.process.send_signal(signal.SIGSTOP)
+        return answer
 
     def end(self):
         self.process.kill()
