@@ -4,6 +4,9 @@ import pstats
 import numpy as np
 import pytest
 from tinylit import Tensor
+from tinylit.compiler.fuse import fuse
+from tinylit.compiler.realize import canonical
+from tinylit.graph.node import workspace
 
 
 def chain(n: int, shift: float) -> Tensor:
@@ -68,3 +71,13 @@ def test_a_long_chain_of_movements(turns):
     x = Tensor(a)
     for _ in range(turns): x, a = x.T.reshape(3, 5), a.T.reshape(3, 5)
     assert (x.numpy() == a).all() and (x.pad(((1, 0), (0, 2))).flip(1).numpy() == np.pad(a, ((1, 0), (0, 2)))[:, ::-1]).all()
+
+
+def test_stores_of_one_kernel_are_not_walked_anew_for_each_other():
+    def calls(n):
+        x = w = Tensor(np.ones((8, 8), np.float32)).realize()
+        for _ in range(n): x = x @ w
+        roots, profile = canonical([x.node]), cProfile.Profile()
+        with workspace(): profile.runcall(fuse, roots, x.device.limits)
+        return pstats.Stats(profile).total_calls / n
+    assert calls(40) < 1.5 * calls(5)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from ..graph.op import Op, ELEMENTWISE, LEAF, MOVEMENT
 from ..graph.node import Node, analysis, put, toposort
 from ..graph.algebra import clamp, closes, flatten, form, loop, plain, ranges, replace, size
-from .index import Frame, absorbed, ask, question, read, settled, used, variables
+from .index import Frame, absorbed, ask, question, read, settled, used, values_of, variables
 from .place import is_index, shared
 
 # %% ../../nbs/26_fuse.ipynb #6949760e
@@ -250,7 +250,7 @@ def build(group: Group) -> Kernel:
         own = [r for r in w.times if r not in outer] if stores else []
         new = {r: loop(next(first.numbers), size(r)) for r in own}
         if w.reads.keys() & w.written.keys():
-            new |= {n: known[n.src[:2]] for n in toposort(store) if n.src[:2] in known}
+            new |= {n: known[n.src[:2]] for n in toposort(store, sources=values_of) if n.src[:2] in known}
         if new: store, = replace([store], new | {s: s for s in stores})
         if not closes(store): known[store.src[0], store] = store.src[1]
         stores.append(store)

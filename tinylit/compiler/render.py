@@ -14,6 +14,7 @@ from ..graph.dtype import DType, bounds_of, dtypes
 from ..graph.node import Node
 from ..graph.algebra import bounds
 from ..backend.device import bfloat16_bits
+from .index import values_of
 from .place import is_index, operands, statements
 
 # %% ../../nbs/24_render.ipynb #3cd8596d
@@ -148,11 +149,7 @@ class Words:
         spread = n.op is Op.CONST and n.dtype.lanes > 1
         return f"all_{short(n.dtype)}({self.name(n)})" if spread else self.name(n)
 
-# %% ../../nbs/24_render.ipynb #d313414e
-def values_of(n: Node) -> list[Node]:
-    "What the text of `n` is made of: all its sources but stores, which only come first."
-    return [x for x in n.src if x.op is not Op.STORE]
-
+# %% ../../nbs/24_render.ipynb #b725c283
 class Values(Words):
     "The text of one value."
     def fill(self, rule: str | Callable, n: Node) -> str:
