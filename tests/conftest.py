@@ -1,4 +1,6 @@
 "Every test that asks for `device` runs on each device that works here."
+import os
+import pstats
 from importlib.util import find_spec
 
 import pytest
@@ -16,6 +18,12 @@ def works(name: str) -> bool:
 
 COMPILED = ("c",) if find_spec("tinylit.compiler.realize") else ()      # the chapter that completes them
 NAMES = [name for name in ("numpy", *COMPILED) if works(name)]
+
+
+def our_calls(profile) -> int:
+    "Calls of the package's own functions; what Python's collector or a tool calls in between depends on what ran before."
+    stats = pstats.Stats(profile).stats
+    return sum(counts[1] for (file, *_), counts in stats.items() if f"{os.sep}tinylit{os.sep}" in file)
 
 
 @pytest.fixture(params=NAMES)

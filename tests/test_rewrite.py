@@ -1,10 +1,10 @@
 "Rewriting: patterns, rules, the pass, and the rules that every program starts with."
 import cProfile
 import math
-import pstats
 import random
 import numpy as np
 import pytest
+from conftest import our_calls
 from hypothesis import given, settings, strategies as st
 from tinylit.backend.device import Buffer, device, leaf, pack
 from tinylit.backend.numpy import evaluate
@@ -228,7 +228,7 @@ def test_long_chains_of_movements_cost_no_more_than_others():
         y, profile = iota(4), cProfile.Profile()
         for _ in range(n // 2): y = y.expand(1, 4).flip(1).reshape(4, 1).expand(4, 1).permute(1, 0)[0]
         profile.runcall(rewrite, [y], simplify)
-        return pstats.Stats(profile).total_calls
+        return our_calls(profile)
     assert calls(5_000) <= 12 * calls(500)
 
 
@@ -245,7 +245,7 @@ def test_deep_graphs_and_linear_time():
         graph, profile = chain(n), cProfile.Profile()
         new, = profile.runcall(rewrite, [graph], simplify)
         assert len(toposort(new)) < n * 0.6
-        return pstats.Stats(profile).total_calls
+        return our_calls(profile)
     assert calls(10_000) <= 12 * calls(1000)
 
 

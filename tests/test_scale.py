@@ -1,8 +1,8 @@
 "Large programs: they work on every device, and the work grows no faster than the program."
 import cProfile
-import pstats
 import numpy as np
 import pytest
+from conftest import our_calls
 from tinylit import Tensor
 from tinylit.compiler.fuse import fuse
 from tinylit.compiler.realize import canonical
@@ -20,7 +20,7 @@ def calls(work) -> int:
     "Function calls that `work()` takes, compiling included: a measure of time that does not depend on the machine."
     profile = cProfile.Profile()
     profile.runcall(work)
-    return pstats.Stats(profile).total_calls
+    return our_calls(profile)
 
 
 def test_ten_thousand_operations_in_a_row(device):
@@ -79,5 +79,5 @@ def test_stores_of_one_kernel_are_not_walked_anew_for_each_other():
         for _ in range(n): x = x @ w
         roots, profile = canonical([x.node]), cProfile.Profile()
         with workspace(): profile.runcall(fuse, roots, x.device.limits)
-        return pstats.Stats(profile).total_calls / n
+        return our_calls(profile) / n
     assert calls(40) < 1.5 * calls(5)
