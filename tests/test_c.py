@@ -212,7 +212,7 @@ from pathlib import Path
 from tinylit import Tensor
 x = Tensor([1., 2., 3.], device='c') + 1
 try: x.sum().tolist()
-except KeyboardInterrupt: print("interrupted", [p.name for p in Path({str(cache)!r}).iterdir()], flush=True)
+except KeyboardInterrupt: print("interrupted", [p.name for p in Path({str(cache)!r}).glob("*")], flush=True)
 print(x.sum().tolist())
 """
     p = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"CC": str(fake)}, stdout=subprocess.PIPE, text=True)

@@ -105,16 +105,24 @@ def unit_text(kernels: list[str], calls: list[str]) -> str:
     helpers, steps = helper_texts("\n".join(kernels)), [f"  {c} barrier(T, s);" for c in calls]
     return "\n".join([HEAD, *helpers, *dict.fromkeys(kernels), run, *steps, "}"])
 
-# %% ../../nbs/25_c.ipynb #c174e36a
+# %% ../../nbs/25_c.ipynb #407e927e
 FLAGS = ("-O2", "-march=native", "-fwrapv", "-fno-math-errno", "-fno-trapping-math",
          "-ffp-contract=fast", "-fno-stack-protector", "-w", "-shared", "-fPIC", "-pthread")
 
 def digest(data: bytes) -> bytes: return hashlib.sha256(data).digest()
 
 def intact(path: Path) -> bool:
-    "Whether a cached library is there and is what was written: its checksum is its end."
+    "Whether a cached file is there and is what was written: its checksum is its end."
     data = path.read_bytes() if path.exists() else b""
     return data[-32:] == digest(data[:-32])
+
+def keep(path: Path, data: bytes):
+    "Writes `data` and its checksum aside, then moves them: others see all of it or nothing."
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        new = Path(folder, "new")
+        new.write_bytes(data + digest(data))
+        os.replace(new, path)
 
 # %% ../../nbs/25_c.ipynb #bbe8ae74
 class Compiler:
@@ -127,25 +135,26 @@ class Compiler:
         return subprocess.run([*self.command, "-x", "c", "-", *arguments], input=source,
                               capture_output=True, encoding="utf-8")
 
+    def entry(self, text: str, kind: str) -> Path:
+        "The cached file for what this compiler, on this processor, makes of `text`."
+        words = text, self.macros, self.command, FLAGS
+        return cache_folder() / f"{digest(repr(words).encode()).hex()[:32]}.{kind}"
+
     def compile(self, source: str) -> Path:
         "The library built from `source`, from the cache if an intact one is there."
-        words = source, self.macros, self.command, FLAGS
-        path = cache_folder() / f"{digest(repr(words).encode()).hex()[:32]}.so"
+        path = self.entry(source, "so")
         try:
             if not intact(path): self.build(source, path)
         except OSError as e: raise Unavailable(f"{e}: no room for {path}; set TINYLIT_CACHE") from e
         return path
 
     def build(self, source: str, path: Path):
-        "Compiles in a folder of its own, then moves the result: others see all of it or nothing."
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        "Compiles in a folder of its own, and keeps the result."
+        with tempfile.TemporaryDirectory() as folder:
             built = Path(folder, "so")
             done = self.call(source, *FLAGS, "-o", str(built), "-lm")
             if done.returncode or not built.exists(): raise CompileError(source, done.stderr)
-            data = built.read_bytes()
-            built.write_bytes(data + digest(data))
-            os.replace(built, path)
+            keep(path, built.read_bytes())
 
 # %% ../../nbs/25_c.ipynb #bc13542a
 POOL = """#include <pthread.h>
