@@ -9,6 +9,7 @@ __all__ = ['jit', 'Tensor', 'nn', 'optim', 'dtypes', 'device', 'grad', 'manual_s
 from . import nn
 from .compiler.expand import expand
 from .compiler.numerics import numerics
+from .compiler.layout import packs
 from .jit import jit
 from .backend.device import device
 from .grad import grad

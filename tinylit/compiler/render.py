@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import count
 from ..graph.op import ELEMENTWISE, Op
-from ..graph.dtype import DType, bounds_of, dtypes
+from ..graph.dtype import DType, bounds_of, dtypes, vec
 from ..graph.node import Node
 from ..graph.algebra import bounds
 from ..backend.device import bfloat16_bits
 from .index import values_of
-from .place import is_index, operands, statements
+from .place import in_scratch, is_index, operands, statements
 
 # %% ../../nbs/24_render.ipynb #3cd8596d
 SPELLED = {
@@ -73,12 +73,15 @@ def cast_text(r, n: Node) -> str:
 def load_text(r, n: Node) -> str:
     return r.fill(f"({{1}} ? b{n.arg[0]}[{{0}}] : 0)" if n.arg[1] else f"b{n.arg[0]}[{{}}]", n)
 
-# %% ../../nbs/24_render.ipynb #8c27344d
+# %% ../../nbs/24_render.ipynb #2a041fc1
+def identity(n: Node) -> Node:
+    "What the reduction `n` starts from: the number that changes nothing."
+    least, _ = bounds_of(n.dtype)
+    return Node(Op.CONST, n.dtype, (), {Op.ADD: 0, Op.MUL: 1, Op.MAX: least}[n.arg[0]])
+
 def start_text(r, n: Node) -> str:
     "The accumulator of a reduction, and what it starts from."
-    least, _ = bounds_of(n.dtype)
-    first = Node(Op.CONST, n.dtype, (), {Op.ADD: 0, Op.MUL: 1, Op.MAX: least}[n.arg.arg[0]])
-    return f"{ctype(n.dtype)} {r.named(n.arg, 'a')} = {r.argument(first)};"
+    return f"{ctype(n.dtype)} {r.named(n.arg, 'a')} = {r.argument(identity(n.arg))};"
 
 def step_text(r, n: Node) -> str:
     "One more element into an accumulator."
@@ -172,7 +175,8 @@ class Lines(Values):
     "The lines of a nest, as they are written."
     def lines(self, block: Node, loops: tuple, guard: str) -> Iterator[str]:
         """Every statement of `block`; a value used once, in the same loop, is written there.
-        The `guard` stands before stores that no PARALLEL loop shares out: one thread writes."""
+        The `guard` stands before stores that no PARALLEL loop shares out: one thread writes, but
+        each writes into scratch memory of its own."""
         pad = "  " * (len(loops) + 1)
         for s in block.src:
             if s.op is Op.LOOP:
@@ -180,7 +184,7 @@ class Lines(Values):
                 yield from self.lines(s, (*loops, s.arg), guard * (s.arg.arg[2] != "PARALLEL"))
                 yield pad + "}"
             elif s.op in (Op.ACC, Op.UPDATE): yield pad + self.spell(s)
-            elif s.op is Op.STORE: yield pad + guard + self.spell(s)
+            elif s.op is Op.STORE: yield pad + guard * (not in_scratch(s)) + self.spell(s)
             elif self.uses.get(s) == [loops] and len(t := self.spell(s)) < 100: self.names[s] = t
             else:
                 text = self.spell(s)
@@ -192,6 +196,17 @@ class Lines(Values):
         lo, hi = 0, size
         if kind == "PARALLEL": lo, hi = f"part({size}, t, T)", f"part({size}, t + 1, T)"
         return f"for (long r{n} = {lo}; r{n} < {hi}; r{n}++)"
+
+# %% ../../nbs/24_render.ipynb #0e67f204
+def scratch(walk) -> list[str]:
+    "The declarations of the memory that is a kernel's own: as large as the last place written."
+    sizes, types = {}, {}
+    for s in walk:
+        if s.op is not Op.STORE or not in_scratch(s): continue
+        name, (_, last), d = s.arg[0], bounds(s.src[0]), vec(s.src[1].dtype, 1)
+        sizes[name] = max(last + 1, sizes.get(name, 0))
+        types[name] = ctype(dtypes.uint8 if d.is_bool else d)
+    return [f"  {types[b]} b{b}[{n}] __attribute__((aligned(64)));" for b, n in sizes.items()]
 
 # %% ../../nbs/24_render.ipynb #1fe6751c
 class CStyle(Lines):
@@ -205,7 +220,8 @@ class CStyle(Lines):
             for x, within in operands(s):
                 bound = within or x.op is Op.LOAD and x.arg[0] in self.stored
                 self.uses.setdefault(x, []).append(None if bound else loops)
-        return ["  if (t) return;"] * (not crowd) + list(self.lines(block, (), "if (!t) " * crowd))
+        head = ["  if (t) return;"] * (not crowd) + [*scratch(s for s, _ in walk)]
+        return head + list(self.lines(block, (), "if (!t) " * crowd))
 
     def kernel(self, name: str, block: Node, buffers: list[DType], ints: int = 0) -> str:
         "A function of buffers, integers, a thread's number and how many threads there are."
