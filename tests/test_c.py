@@ -224,6 +224,60 @@ print(x.sum().tolist())
     assert {n.rpartition(".")[2] for n in files(cache)} == {"so"}
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_no_compiler_of_several_outlives_an_interrupt(tmp_path):
+    fake = tmp_path / "slow"
+    fake.write_text('#!/bin/sh\necho $$ > "$1.part"; mv "$1.part" "$1"; exec sleep 60\n')
+    fake.chmod(0o755)
+    names = [tmp_path / n for n in "ab"]
+    text = f"import tinylit.backend.c as c\nc.Compiler.call(type('', (), {{'command': [{str(fake)!r}]}}), '', [{str(names[0])!r}], [{str(names[1])!r}])"
+    p = subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        if all(n.exists() for n in names): break
+        time.sleep(0.05)
+    p.send_signal(signal.SIGINT)
+    assert p.wait(100)
+    for n in names:
+        with pytest.raises(ProcessLookupError): os.kill(int(n.read_text()), 0)
+
+
+def parted(most, monkeypatch, n=9):
+    "A unit of `n` kernels in up to `most` parts; kernel i leaves the greater of i * i and what is there."
+    monkeypatch.setattr(c, "ENOUGH", 1)
+    kernels = [f"static void k{i}(int *restrict b0, long t, long T) {{\n  if (!t) b0[{i}] = max_i32(b0[{i}], {i * i});{' ' * 10 * i}\n}}"
+               for i in range(n)]
+    return c.unit_parts([*kernels, *kernels], [f"k{i}(B[0], t, T);" for i in range(n)], most), kernels
+
+
+@pytest.mark.parametrize("most", [1, 2, 4, 100])
+def test_a_unit_in_parts_is_one_library(cache, monkeypatch, most):
+    parts, kernels = parted(most, monkeypatch)
+    assert len(parts) == min(most, len(kernels))
+    numbers = (ctypes.c_int * 9)(*[10] * 9)
+    unit = C.load(*parts)
+    work(unit, numbers, 9)
+    assert list(numbers) == [10, 10, 10, 10, 16, 25, 36, 49, 64]
+    library = C.library(*parts)
+    assert library["run"]
+    with pytest.raises(AttributeError): library["k0"]
+
+
+def test_parts_take_about_the_same_time(monkeypatch):
+    parts, kernels = parted(3, monkeypatch, 60)
+    lengths = [sum(len(k) for k in kernels if k.removeprefix("static ") in part) for part in parts]
+    assert sum(lengths) == sum(map(len, kernels)) and max(lengths) - min(lengths) <= max(map(len, kernels))
+
+
+def test_a_small_unit_is_one_part():
+    unit = ["static void k0() {\n}"], ["k0();"]
+    assert c.unit_parts(*unit, 64) == [c.unit_text(*unit)]
+
+
+def test_a_part_that_is_refused_shows_all_of_them(cache):
+    with pytest.raises(c.CompileError) as e: C.compiler.compile(HELLO, "int broken( { nonsense }")
+    assert e.value.source == f"{HELLO}\nint broken( {{ nonsense }}" and "error" in e.value.log and files(cache) == []
+
+
 def test_without_a_compiler_the_message_gives_the_way_out(tmp_path):
     run = python(f"import tinylit.backend.c as c; c.find_spec = lambda name: None\n{ADD}", PATH=str(tmp_path), CC="")
     assert "Unavailable" in run.stderr and "apt-get install gcc" in run.stderr and "pip install" in run.stderr

@@ -18,7 +18,7 @@ from ..graph.rewrite import rewrite, simplify
 from .place import legal_loops, place
 from .render import CStyle
 from .fuse import Kernel, fuse
-from ..backend.c import unit_text
+from ..backend.c import unit_parts
 from ..backend.device import Buffer, compiler, leaf
 
 # %% ../../nbs/27_realize.ipynb #4448e847
@@ -118,14 +118,19 @@ class Schedule:
 
     def source(self, some: list[Compiled] | None = None) -> str:
         "The text that runs all kernels in order, or `some` of them."
-        some = some or self.kernels
+        text, = self.parts(some or self.kernels, 1)
+        return text
+
+    def parts(self, some: list[Compiled], most: int) -> list[str]:
+        "The same in up to `most` parts."
         calls = [f"{k.name}({k.arguments}, t, T);" for k in some]
-        return unit_text([k.text for k in some], calls)
+        return unit_parts([k.text for k in some], calls, most)
 
     @cached_property
     def unit(self):
-        "The text as the device loads it, compiled when first asked for."
-        return self.device.load(self.source())
+        "The text as the device loads it, compiled when first asked for, on all processors."
+        processors = self.device.limits["threads"]
+        return self.device.load(*self.parts(self.kernels, processors))
 
     def run(self, given: list[Buffer], variables: list) -> list[Buffer]:
         "A Buffer for each root: points every slot at its memory and runs all kernels in one call."
