@@ -83,16 +83,20 @@ def wanted(root: Node, r: Node, slot: int) -> list[Node]:
     loads = [x for x in loads_of(root) if x.arg[0] == slot and slot not in written]
     return [x for x in loads if r in nest(root, x) and r not in ranges(x) and below(x, nest(root, x), r)]
 
-# %% ../../nbs/33_tiles.ipynb #cf179ab1
+# %% ../../nbs/33_tiles.ipynb #5d2f92f7
+def held(root: Node, c: Node, outside: int) -> list[Node]:
+    "The loops that accumulators of `c` in memory follow: those of `c` but the `outside` outermost."
+    own = [q for q in nest(root, c) if q in ranges(c)]
+    kept = [q for q in own if not in_tile(q)][:outside]
+    return [q for q in own if q not in kept]
+
 def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
     """The reductions that end `r` with their accumulators in scratch memory, so that `r` stands
     outside of all loops of the output but the `outside` outermost."""
     numbers, new = count(max(loops_of(root)) + 1), {}
     def fresh(loops): return {q: loop(next(numbers), *q.arg[1:]) for q in loops}
     for c in closers(root, r):
-        own = [q for q in nest(root, c) if q in ranges(c)]
-        kept = [q for q in own if not in_tile(q)][:outside]
-        outs, _ = zip(*lanes_last(root, [(q, form(q)) for q in own if q not in kept]))
+        outs, _ = zip(*lanes_last(root, [(q, form(q)) for q in held(root, c, outside)]))
         shape, memory = tuple(map(size, outs)), f"a{next(numbers)}"
         def place(new): return flatten([form(new.get(q, q)) for q in outs], shape)
         def load(new, *after): return Node(Op.LOAD, c.dtype, (place(new), *after), (memory, False))
@@ -121,7 +125,7 @@ OBJECTIONS |= {
     "it is no reduction, or its accumulators are in memory":
         ("UNROLL ACCUMULATE", lambda root, r, o: not reduces(root, r)),
     "it is no loop of its own": ("STAGE ACCUMULATE", lambda root, r, o: in_tile(r)),
-    "it is one number": ("ACCUMULATE", lambda root, r, o: not any(map(ranges, closers(root, r)))),
+    "it is one number": ("ACCUMULATE", lambda root, r, o: not all(held(root, c, o.amount) for c in closers(root, r))),
     "nothing that is loaded there can be copied": ("STAGE", lambda root, r, o: not wanted(root, r, o.amount)),
     "its copies would share scratch memory": ("VECTOR JAM UNROLL", keeps),
     "each thread needs all of it": ("PARALLEL", fills)}

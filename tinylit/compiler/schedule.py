@@ -10,9 +10,9 @@ __all__ = ['OBJECTIONS', 'CHANGES', 'plan', 'Opt', 'loops_of', 'closers', 'store
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, reduce as chain
 from itertools import count
+from typing import NamedTuple
 from ..graph.op import Op
 from ..graph.node import Node, analysis, toposort
 from ..graph.algebra import clamp, closes, coefficient, form
@@ -20,9 +20,8 @@ from ..graph.algebra import loop, num, ranges, replace, scale, size, terms
 from .place import in_scratch, is_index, place, statements, warm
 from .realize import stages
 
-# %% ../../nbs/28_schedule.ipynb #ae105ec3
-@dataclass(frozen=True)
-class Opt:
+# %% ../../nbs/28_schedule.ipynb #6a9ec0dd
+class Opt(NamedTuple):
     "One decision on loop `axis`: VECTOR, JAM, UNROLL split it, PARALLEL marks it, OUTER moves it."
     kind: str
     axis: int
