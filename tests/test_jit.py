@@ -324,6 +324,17 @@ def test_a_schedule_of_learning_rates():
     assert np.allclose(run(jit), run(lambda f: f), rtol=1e-5)
 
 
+def test_weights_stay_in_place_while_the_rate_falls(device):
+    if device == "numpy": pytest.skip("writes nothing over what it reads")
+    step, layers, optimizer = network()
+    f, x, y, where = jit(step), Tensor(X), Tensor(Y), []
+    for i in range(4):
+        optimizer.lr = 0.1 / (i + 1)
+        f(x, y)
+        where.append([id(p.buffer) for p in nn.parameters(layers)])
+    assert where[1] == where[2] == where[3]
+
+
 def test_gradients_are_where_they_were():
     step, layers, _ = network()
     f, x, y = jit(step), Tensor(X), Tensor(Y)
@@ -478,3 +489,85 @@ def test_a_model_as_argument():
     assert len(ran) == 1
     model[0] = nn.Linear(8, 4)
     assert f(model, x).item() == pytest.approx(model(x).sum().item(), rel=1e-5) and len(ran) == 2
+
+
+def test_what_is_lazy_on_a_value_inside_a_graph_keeps_it():
+    a = Tensor([1.0, 2.0], requires_grad=True)
+    w = (a * 2).realize()
+    step = jit(lambda: w.assign(w * 2).sum())
+    lazy = w + 1
+    assert step().item() == 12
+    later = w + 1
+    assert step().item() == 24 and (lazy.tolist(), later.tolist(), w.tolist()) == ([3, 5], [5, 9], [8, 16])
+
+
+def memories(results): return {id(r.buffer.handle()) for r in results}
+
+
+def test_memory_of_results_is_used_again_when_nobody_holds_them():
+    f = jit(lambda x: (x * 2, (x + 1).reshape(2, 2)))
+    x = Tensor([1.0, 2.0, 3.0, 4.0])
+    seen = [memories(f(x)) for _ in range(5)]
+    assert all(s == seen[0] for s in seen) and len(seen[0]) == 2
+
+
+@pytest.mark.parametrize("hold", (lambda y: y, lambda y: y[1:], lambda y: y.reshape(2, 2), lambda y: y.flatten() + 1, lambda y: (y * 2).sum(),
+                                  lambda y: y[:2].realize()), ids=("itself", "part", "shape", "flat", "lazy", "realized part"))
+@pytest.mark.parametrize("shape", ((4,), (2, 2), (4, 1)))
+def test_results_that_somebody_can_read_stay(hold, shape):
+    f = jit(lambda x: x.reshape(shape) * 2)
+    inputs = [Tensor([k, k + 1, k + 2, k + 3]) for k in (1.0, 10.0, 100.0, 1000.0)]
+    kept = [hold(f(x)) for x in inputs]
+    for x, k in zip(inputs, kept): assert k.tolist() == hold(x.reshape(shape) * 2).tolist()
+
+
+def test_results_that_are_what_was_given_or_changed():
+    w = Tensor([1.0, 2.0]).realize()
+    f = jit(lambda x: (x, x * 1, w.assign(w + x), w.reshape(2, 1), x.reshape(2, 1)))
+    calls = [[t.tolist() for t in f(Tensor([k, k]))] for k in (1.0, 10.0)]
+    assert calls == [[[k, k], [k, k], w, [[v] for v in w], [[k], [k]]] for k, w in ((1, [2, 3]), (10, [12, 13]))]
+    kept = [f(Tensor([k, k])) for k in (1.0, 2.0)]
+    assert [k[2].tolist() for k in kept] == [[13, 14], [15, 16]] and w.tolist() == [15, 16]
+
+
+def test_a_view_whose_base_was_changed_is_read_anew():
+    w = Tensor([1.0, 2.0, 3.0, 4.0]).realize()
+    part, f = w[1:3], jit(lambda x: x * 10)
+    for k in range(3):
+        assert f(part).tolist() == [20 + 10 * k, 30 + 10 * k]
+        w.assign(w + 1)
+
+
+def test_two_captures_change_the_same_weights_in_place():
+    w = Tensor([1.0, 2.0]).realize()
+    f, g, read = jit(lambda x: w.assign(w + x).sum()), jit(lambda: w.assign(w * 2).sum()), jit(lambda: w.sum())
+    x, where = Tensor([1.0, 1.0]), set()
+    for _ in range(4):
+        f(x), g(), read()
+        where.add(id(w.buffer))
+    assert w.tolist() == [46, 62] and len(where) == 1
+
+
+def test_two_threads_at_once():
+    from threading import Thread
+    f, wrong = jit(lambda x: (x * 2 + 1).sum()), []
+    def work(k):
+        x = Tensor([float(k)] * 100)
+        for _ in range(200):
+            if f(x).item() != 100 * (2 * k + 1): wrong.append(k)
+    f(Tensor([0.0] * 100))
+    threads = [Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    assert not wrong
+
+
+def test_a_replay_costs_few_python_calls(device):
+    if device == "numpy": pytest.skip("interprets its graphs again")
+    import sys
+    f, x, count = jit(lambda x: x + 1), Tensor([1.0, 2.0]).realize(), []
+    for _ in range(3): f(x)
+    sys.setprofile(lambda frame, event, arg: count.append(1) if event == "call" else None)
+    try: f(x)
+    finally: sys.setprofile(None)
+    assert len(count) < 30

@@ -5,17 +5,23 @@
 # %% auto #0
 __all__ = ['mapped', 'tensors_in', 'Jit', 'jit']
 
-# %% ../nbs/31_jit.ipynb #33bc05b0
+# %% ../nbs/31_jit.ipynb #68f2b3ab
+import math
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
+from copy import copy
 from functools import update_wrapper
-from types import CellType, CodeType, FunctionType, MethodType
+from itertools import chain
+from operator import attrgetter, call, is_
+from sys import getrefcount
+from types import CodeType, FunctionType, MethodType
 from weakref import ref
+from .graph.dtype import dtypes
 from .graph.node import Node, substitute
 from .backend.device import Buffer, CompilingDevice, device as device_of, leaf
 from .random import stream
-from .tensor import Tensor, clock, leaves, realize, root, traces
+from .tensor import Tensor, clock, leaves, pending, realize, root, traces
 from .nn import places
 from .compiler.realize import abstract, schedule_of
 
@@ -36,14 +42,15 @@ def tensors_in(x) -> list[Tensor]:
     mapped(lambda t: found.setdefault(id(t), t), x)
     return list(found.values())
 
-# %% ../nbs/31_jit.ipynb #d9b92c53
-def signature(x, number: dict):
-    "What must be equal to serve again: of a tensor its kind and which one, of the rest the value."
+# %% ../nbs/31_jit.ipynb #8a6760c3
+def signature(x, given: dict):
+    "What must be equal to serve again. The tensors in `x` are noted in `given`: id -> number, tensor."
     if isinstance(x, Tensor):
-        return number.setdefault(id(x), len(number)), x.shape, x.dtype, x.device, id(x) in leaves
+        number, n = given.setdefault(id(x), (len(given), x))[0], x.own
+        return number, n.shape, n.dtype, x.device, id(x) in leaves
     if isinstance(x, (list, tuple, dict)):
         parts = [*x, *x.values()] if isinstance(x, dict) else x
-        return type(x), *(signature(v, number) for v in parts)
+        return type(x), *[signature(v, given) for v in parts]
     if type(x).__hash__ is None:
         name = type(x).__name__
         raise TypeError(f"jit: a {name} as an argument may change unseen. Pass a Tensor")
@@ -94,61 +101,73 @@ def names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(names_in, inner))
 
 def reach(x, home: str) -> list[tuple]:
-    "Where `x` keeps other objects: (container, key); of functions, only those of module `home`."
+    "Where `x` keeps other objects: (how to look, key); of functions, only those of module `home`."
     if isinstance(x, MethodType): x = x.__self__, x.__func__
-    if not isinstance(x, FunctionType): return places(x)
+    if not isinstance(x, FunctionType): return [(c.__getitem__, k) for c, k in places(x)]
     if x.__module__ != home: return []
     names = sorted(names_in(x.__code__) & x.__globals__.keys())
-    return [(c, None) for c in x.__closure__ or ()] + [(x.__globals__, n) for n in names]
-
-def stands_at(container, key):
-    "What stands there now."
-    try: return container.cell_contents if isinstance(container, CellType) else container[key]
-    except (LookupError, ValueError): return None
+    cells = [(c.__getattribute__, "cell_contents") for c in x.__closure__ or ()]
+    return cells + [(x.__globals__.__getitem__, n) for n in names]
 
 # %% ../nbs/31_jit.ipynb #d3e3bab6
-def guards(x, home: str, found: list) -> list[tuple]:
-    "(container, key, value) of all below `x` that leads to the tensors `found`, and of flags."
+def guards(x, home: str, found: list) -> tuple:
+    "All below `x` that leads to the tensors `found`, and flags: how to look, the keys, what is there."
     found, edges, seen = set(map(id, found)), [], {}
     def leads(x) -> bool:
         if id(x) in seen: return seen[id(x)]
         seen[id(x)] = False
-        for c, k in reach(x, home):
-            v = stands_at(c, k)
+        for look, key in reach(x, home):
+            try: v = look(key)
+            except ValueError: continue                        # a cell that is empty yet
             if id(v) in found or isinstance(v, bool) or leads(v):
-                edges.append((c, k, v))
+                edges.append((look, key, v))
                 seen[id(x)] = True
         return seen[id(x)]
     leads(x)
-    return edges
+    return tuple(zip(*edges)) or ((), (), ())
 
-def unchanged(edges: list[tuple]) -> bool:
+def unchanged(edges: tuple) -> bool:
     "Whether everywhere the same object stands as when it was noted."
-    return all(stands_at(c, k) is v for c, k, v in edges)
+    looks, keys, values = edges
+    try: return all(map(is_, map(call, looks, keys), values))
+    except (LookupError, ValueError): return False
 
 # %% ../nbs/31_jit.ipynb #b3005769
 class Interpreted:
-    "What a device without schedules has instead: the graphs, run over the memory given."
-    taken = ()
-    def __init__(self, *parts): self.device, self.nodes, self.leaves = parts
-    def run(self, given: list[Buffer], variables: list) -> list[Buffer]:
-        "A Buffer for each node, computed with `given` in the place of its leaves."
-        new = {leaf(b, (b.size,)): leaf(now, (b.size,)) for b, now in zip(self.leaves, given)}
-        return self.device.run(substitute(self.nodes, new))
+    "What a device without schedules has instead: the graphs, run over the memory of the moment."
+    taken, arena = (), 0
+    def __init__(self, device, nodes: list[Node], leaves: list[Buffer]):
+        self.device, self.leaves, self.made = device, leaves, list(dict.fromkeys(nodes))
+        self.results = [1 + self.made.index(n) for n in nodes]          # block 0 is the arena's
+    def bound(self, blocks: list, variables: list):
+        "The same with memory of its own."
+        new = copy(self)
+        new.blocks = blocks
+        return new
+    def point(self, i: int, buffer: Buffer): self.blocks[i] = buffer
+    def launch(self):
+        "Computes the graphs with what is there now in the place of their leaves."
+        made, now = self.blocks[1:len(self.made) + 1], self.blocks[len(self.made) + 1:]
+        new = {leaf(b, (b.size,)): leaf(x, (b.size,)) for b, x in zip(self.leaves, now)}
+        for b, out in zip(made, self.device.run(substitute(self.made, new))):
+            self.device.copyin(b.handle(), out.data())
 
-# %% ../nbs/31_jit.ipynb #4ef3a8b2
+# %% ../nbs/31_jit.ipynb #3e4e85d6
+def holders(nodes: list) -> list[int]:
+    "How many hold each of `nodes`: this list, and others."
+    return list(map(getrefcount, nodes))
+
+shelf = [object()]
+ALONE, = holders([*shelf])          # what this list holds, and one other
+
 def given_up(t: Tensor) -> Buffer:
     "The memory of `t`, to be overwritten: its own if nothing else can still read it, else a copy."
     b, shape = t.buffer, t.shape
-    names = [n for n in (t.was, ref(leaf(b, (b.size,)))) if n]
-    try:
-        t.own = None
-        free = all(n() is None for n in names)
-        t.own = leaf(b, shape)
-    except KeyboardInterrupt:                                  # it may strike here, too
-        t.own = leaf(b, shape)
-        raise
-    return b if free else Buffer(b.size, b.dtype, b.device, b.data())
+    nodes = [t.own, leaf(b, (b.size,))]                # by these names it can be read
+    alone = ALONE + (nodes[0] is nodes[1])
+    if t.was and t.was() or max(holders(nodes)) > alone: b = Buffer(b.size, b.dtype, b.device, b.data())
+    t.become(leaf(b, shape))
+    return b
 
 # %% ../nbs/31_jit.ipynb #089cfa15
 class Capture:
@@ -162,39 +181,105 @@ class Capture:
             self.outputs = tensors_in(self.result)
             nodes = [t.node for t in self.outputs]
             seen = [*inside.values(), *(t for t, *_ in trace.before.values())]
-            changed = {h: t.own for h, t in zip(trace.holes, seen) if t.own is not leaf(h, t.shape)}
-            nodes += changed.values()
-        self.changed = {h: k for k, h in enumerate(changed, len(self.outputs))}     # hole -> node
+            pairs = enumerate(zip(trace.holes, seen))
+            new = {k: t.own for k, (h, t) in pairs if t.own is not leaf(h, t.shape)}
         self.holes, self.drawn, self.found = trace.holes, trace.drawn, seen[len(given):]
-        self.edges = guards((f, args, kwargs), f.__module__, self.found)
-        self.prepare(nodes)
+        self.changed = {k: r for r, k in enumerate(new, len(nodes))}       # hole -> result, by number
+        self.written = [k for k in new if k < len(given)]
+        self.risky = {id(t) for k, t in enumerate(seen) if k in new or self.written}
+        self.edges, self.frames = guards((f, args, kwargs), f.__module__, self.found), []
+        self.prepare([*nodes, *new.values()])
 
     def prepare(self, nodes: list[Node]):
         "How `nodes` will be computed, and whose memory that takes. ValueError for two devices."
         device, *others = {h.device for h in [*self.holes, *self.outputs]} or {device_of()}
         if others: raise ValueError("jit: tensors of one function are on two devices")
         roots, self.leaves, self.variables = abstract(device, nodes)
-        wishes = ((k, self.leaves.index(h)) for h, k in self.changed.items() if h in self.leaves)
+        at = {b: j for j, b in enumerate(self.leaves)}
+        wishes = ((r, at[h]) for k, r in self.changed.items() if (h := self.holes[k]) in at)
         compiles = isinstance(device, CompilingDevice)
-        self.schedule = (schedule_of(device, roots, tuple(wishes), None) if compiles
-                         else Interpreted(device, nodes, self.leaves))
+        self.schedule = s = (schedule_of(device, roots, tuple(wishes), None) if compiles
+                             else Interpreted(device, nodes, self.leaves))
+        first = 1 + len(s.made)
+        self.blocks = [at[h] + first if h in at else None for h in self.holes]
+        self.taken = {first + j for j in s.taken}
+        self.moved = [k for k in self.changed if self.blocks[k] not in self.taken]
+        needed = [*range(len(self.outputs)), *(self.changed[k] for k in self.moved)]
+        self.results = [(s.results[r], nodes[r]) for r in needed]
 
-    def run(self, owner: dict):
-        "The recorded work on the memory of each hole's owner; what was changed changes again."
+    def tangled(self, given: list[Tensor]) -> bool:
+        "Whether something that is changed has another name here, or is part of something else."
+        if not self.changed: return False
+        roots = [id(root(t)) for t in given]
+        if not self.risky.isdisjoint(roots): return True
+        return any(roots.count(id(given[k])) != 1 for k in self.written)
+
+    def run(self, given: list[Tensor]):
+        "The recorded work on the memory of `given` and of what was found, which may change again."
         for words, n in self.drawn:
             for v, word in zip(words, stream.place(n)): v.value = word
-        realize(*owner.values())
-        memory = [owner[b].buffer if b in owner else b for b in self.leaves]
-        for j in self.schedule.taken: memory[j] = given_up(owner[self.leaves[j]])
-        out = self.schedule.run(memory, self.variables)
-        for h, k in self.changed.items(): owner[h].become(leaf(out[k], owner[h].shape))
-        new = {id(t): Tensor(leaf(b, t.shape), device=t.device) for t, b in zip(self.outputs, out)}
+        frame = self.frames.pop() if self.frames else Frame(self)
+        new = frame.run(given)
+        self.frames.append(frame)                                          # if nothing interrupted it
+        if isinstance(self.result, Tensor): return new[0]
+        new = {id(t): x for t, x in zip(self.outputs, new)}
         return mapped(lambda t: new[id(t)], self.result)
 
-    def tangled(self, owner: dict) -> bool:
-        "Whether something that is changed has another name here, or is part of something else."
-        times = Counter(id(root(t)) for t in owner.values())
-        return any(times[id(owner[h])] != 1 for h in self.changed)
+# %% ../nbs/31_jit.ipynb #7f6348d7
+node = attrgetter("node")
+
+class Frame:
+    "What one replay at a time works with: pointers, at whose memory they point, room for results."
+    def __init__(self, capture: Capture):
+        c, s, holes = capture, capture.schedule, set(capture.holes)
+        blocks = [Buffer(s.arena, dtypes.uint8, s.device), *[None] * len(s.made)]
+        self.capture, self.device = c, s.device
+        self.rooms = {i: x for i, x in reversed(c.results) if i < len(blocks)}.items()
+        self.known = {i: [] for i, _ in self.rooms}
+        blocks += [None if b in holes else b for b in c.leaves]
+        self.bound = s.bound(blocks, c.variables)
+        self.names, self.counts = [lambda: None] * 2 * len(c.holes), [0] * 2 * len(c.holes)
+
+    def same(self, some: slice, owners: list[Tensor]) -> bool:
+        "Whether in these holes is what `owners` have now, and nobody else came to hold it."
+        now = list(map(call, self.names[some]))
+        return all(map(is_, map(node, owners), now[::2])) and holders(now) == self.counts[some]
+
+    def look(self, k: int, owners: list[Tensor]):
+        "Points the holes from `k` on at the memory of `owners`; what will change, nobody else may hold."
+        some = slice(2 * k, 2 * (k + len(owners)))
+        if self.same(some, owners): return
+        if len(owners) > 1: return [self.look(j, [t]) for j, t in enumerate(owners, k)]
+        t, = owners
+        if t.buffer is None: realize(t)
+        i, b = self.capture.blocks[k], t.buffer
+        if changes := i in self.capture.taken: b = given_up(t)
+        if i: self.bound.point(i, b)
+        self.names[some] = ref(t.own), ref(leaf(b, (b.size,)) if changes else t.own)
+        self.counts[some] = holders(list(map(call, self.names[some])))
+
+    def room(self, i: int, x: Node) -> Node:
+        "Memory for `x` that nobody holds any more, if there is such, else new: block `i` from now on."
+        for nodes, counts in self.known[i]:
+            if holders(nodes) == counts: break
+        else:
+            b = Buffer(x.numel, x.dtype, self.device)
+            nodes = leaf(b, x.shape), leaf(b, (b.size,))
+            self.known[i] = [*self.known[i][-1:], (nodes, holders(nodes))]
+        if self.bound.blocks[i] is not (b := nodes[1].arg): self.bound.point(i, b)
+        return nodes[0]
+
+    def run(self, given: list[Tensor]) -> list[Tensor]:
+        "The results, as new tensors."
+        c = self.capture
+        if pending: realize()
+        if given: self.look(0, given)
+        if c.found: self.look(len(given), c.found)
+        fresh = {x: self.room(i, x) for i, x in self.rooms}
+        self.bound.launch()
+        nodes = [fresh.get(x) or leaf(self.bound.blocks[i], x.shape) for i, x in c.results]
+        for k, x in zip(c.moved, nodes[len(c.outputs):]): [*given, *c.found][k].become(x)
+        return [object.__new__(Tensor).start(x, self.device) for x in nodes[:len(c.outputs)]]
 
 # %% ../nbs/31_jit.ipynb #e5a08646
 class Jit:
@@ -210,12 +295,12 @@ class Jit:
 
     def __call__(self, *args, **kwargs):
         if traces: return self.f(*args, **kwargs)
-        given, key = tensors_in((args, kwargs)), signature((args, kwargs), {})
-        capture = self.captures.get(key)
+        given = {}
+        key = signature(args, given), signature(kwargs, given) if kwargs else None
+        given, capture = [t for _, t in given.values()], self.captures.get(key)
         if capture is None or not unchanged(capture.edges):
             capture = self.captures[key] = Capture(self.f, args, kwargs, given)
-        owner = dict(zip(capture.holes, given + capture.found))
-        return self.f(*args, **kwargs) if capture.tangled(owner) else capture.run(owner)
+        return self.f(*args, **kwargs) if capture.tangled(given) else capture.run(given)
 
 def jit(f: Callable) -> Jit:
     """Captures what `f` computes and assigns, and replays it by one call while shapes, dtypes and

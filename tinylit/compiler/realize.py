@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ORDER', 'stages', 'Compiled', 'Argument', 'schedule_of', 'canonical', 'staged', 'lowered', 'abstract', 'Schedule',
-           'run', 'launch']
+           'Bound', 'run', 'launch']
 
 # %% ../../nbs/27_realize.ipynb #4504a173
 import ctypes
@@ -132,16 +132,36 @@ class Schedule:
         processors = self.device.limits["threads"]
         return self.device.load(*self.parts(self.kernels, processors))
 
+    def bound(self, blocks: list, variables: list) -> "Bound":
+        "This schedule on the memory of `blocks`: the arena, what is made, what is given."
+        return Bound(self, blocks, variables)
     def run(self, given: list[Buffer], variables: list) -> list[Buffer]:
-        "A Buffer for each root: points every slot at its memory and runs all kernels in one call."
+        "A Buffer for each root: finds memory for every block and runs all kernels in one call."
         made = [Buffer(n.numel, n.dtype, self.device) for n in self.made]
         blocks = [Buffer(self.arena, dtypes.uint8, self.device), *made, *given]
-        pointers = [self.device.address(blocks[i].handle()) + offset for i, offset in self.table]
-        numbers = [v.value for v in variables]
-        B = (ctypes.c_void_p * len(pointers))(*pointers)
-        N = (ctypes.c_int * len(numbers))(*numbers)
-        if self.kernels: compiler["launch"](self, B, N)
+        self.bound(blocks, variables).launch()
         return [blocks[i] for i in self.results]
+
+# %% ../../nbs/27_realize.ipynb #23f174ef
+class Bound:
+    "A schedule and the pointers and integers that its kernels get, which can be patched."
+    def __init__(self, schedule: Schedule, blocks: list, variables: list):
+        self.schedule, self.blocks, self.variables = schedule, blocks, variables
+        self.B = (ctypes.c_void_p * len(schedule.table))()
+        self.N = (ctypes.c_int * len(variables))()
+        self.slots = [[] for _ in blocks]
+        for slot, (i, offset) in enumerate(schedule.table): self.slots[i].append((slot, offset))
+        for i, b in enumerate(blocks):
+            if b and self.slots[i]: self.point(i, b)
+    def point(self, i: int, buffer: Buffer):
+        "Block `i` is `buffer` from now on."
+        self.blocks[i] = buffer
+        start = self.schedule.device.address(buffer.handle())
+        for slot, offset in self.slots[i]: self.B[slot] = start + offset
+    def launch(self):
+        "Runs all kernels in one call."
+        if self.variables: self.N[:] = [v.value for v in self.variables]
+        if self.schedule.kernels: compiler["launch"](self.schedule, self.B, self.N)
 
 # %% ../../nbs/27_realize.ipynb #423d949b
 schedule_of = lru_cache(maxsize=2000)(Schedule)     # equal work is scheduled once
