@@ -107,6 +107,7 @@ def lane_load(r, n: Node) -> str:
     f, d, b, step = n.src[0], short(n.dtype), f"b{n.arg[0]}", ramp_step(n.src[0])
     if n.arg[1]: return guarded(r, n, step)
     if step == 1: return f"*({d} *)({b} + {r.index(f)})"
+    if step: return f"take_{d}({b} + {r.index(f)}, {step})"
     return each(n.dtype, lambda i: f"{b}[{r.index(f, i)}]")
 
 def guarded(r, n: Node, step: int | None) -> str:
@@ -114,12 +115,14 @@ def guarded(r, n: Node, step: int | None) -> str:
     (f, gate, *_), b, d = n.src, f"b{n.arg[0]}", short(n.dtype)
     m = r.name(gate)
     if step in (0, 1): return f"{('same', 'some')[step]}_{d}({b} + {r.index(f)}, {m})"
+    if step: return f"few_{d}({b} + {r.index(f)}, {step}, {m})"
     return each(n.dtype, lambda i: f"{m}[{i}] ? {b}[{r.index(f, i)}] : 0")
 
 def lane_store(r, n: Node) -> str:
     "One vector store where the lanes are neighbours, else element by element."
     f, d, b, x = n.src[0], short(n.dtype), f"b{n.arg[0]}", r.argument(n.src[1])
-    if ramp_step(f) == 1: return f"*({d} *)({b} + {r.index(f)}) = {x};"
+    if (step := ramp_step(f)) == 1: return f"*({d} *)({b} + {r.index(f)}) = {x};"
+    if step: return f"put_{d}({b} + {r.index(f)}, {step}, {x});"
     apart = " ".join(f"{b}[{r.index(f, i)}] = x[{i}];" for i in range(n.dtype.lanes))
     return f"{{ {d} x = {x}; {apart} }}"
 
@@ -179,6 +182,9 @@ lane_helpers: dict[str, str] = {
 lane_helpers.update({
     "same": "(const $e *p, $b m) { return where_$to(m, all_$to($any ? *p : 0), all_$to(0)); }",
     "some": "(const $e *p, $b m) {$at_once return $every ? *($to *)p : ($to){$passed}; }",
+    "few":  "(const $e *p, long step, $b m) { return ($to){$chosen}; }",
+    "take": "(const $e *p, long step) { return ($to){$apart}; }",
+    "put":  "($e *p, long step, $to x) { $written return x; }",
     "half": "($of x) {$at_once return __builtin_convertvector(x, $to); }"})
 
 AT_ONCE = {     # dtypes of a helper -> what must be there, the instruction
@@ -202,6 +208,8 @@ def lane_facts(to: DType, of: DType) -> dict:
         "lanes": n, "short": short(to), "e": ctype(vec(to, 1)), "at_once": at_once(short(to), short(of)),
         "mask": short(mask_of(to)), "b": short(vec(dtypes.bool, n)),
         "copies": each("x"), "steps": each("#"), "passed": each("m[#] ? p[#] : 0"),
-        "every": each("m[#]", " & "), "any": each("m[#]", " | ")}
+        "every": each("m[#]", " & "), "any": each("m[#]", " | "),
+        "chosen": each("m[#] ? p[# * step] : 0"), "apart": each("p[# * step]"),
+        "written": each("p[# * step] = x[#];", " ")}
 
 kinds[True] = lane_helpers, lane_facts
