@@ -1,7 +1,7 @@
 """One library in a process of its own: `python worker.py PEER`. Requests and answers are lines of JSON.
 
-    {"build": workload} -> {"first": seconds, "sample": numbers} or {"missing": why}
-    {"run": n}          -> {"seconds": [...]}: n runs, one after the other, of what was built last
+    {"build": workload} -> {"first": seconds, "warm": [seconds...], "sample": numbers} or {"missing": why}
+    {"run": n}          -> {"seconds": [...]}: n runs of what was built last
 """
 import gc
 import importlib
@@ -16,10 +16,7 @@ SAMPLE = 64        # numbers of each result that the driver compares
 
 def build(peer, w: Workload):
     "The workload as a function without arguments."
-    if w.trains: return peer.training(w.run, w.parameters(), w.arrays()[0], w.targets())
-    if not w.backward: return peer.forward(w.run, w.arrays())
-    seed = np.random.default_rng(3).standard_normal(w.out, np.float32)
-    return peer.backward(w.run, w.arrays(), w.wrt, seed)
+    return getattr(peer, w.kind)(w.run, *w.given())
 
 
 def as_array(v) -> np.ndarray:
@@ -32,6 +29,16 @@ def sample(value) -> list[list[float]]:
     values = value if isinstance(value, (tuple, list)) else [value]
     flats = [as_array(v).reshape(-1) for v in values]
     return [f[np.linspace(0, f.size - 1, min(SAMPLE, f.size)).astype(int)].tolist() for f in flats]
+
+
+def repeat(call, n: int) -> list[float]:
+    "The seconds of `n` calls, one after the other; their results are dropped at once."
+    seconds = []
+    for _ in range(n):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def main():
@@ -47,16 +54,13 @@ def main():
                 start = time.perf_counter()
                 call = build(peer, BY_NAME[request["build"]])
                 value = call()
-                answer = {"first": time.perf_counter() - start, "sample": sample(value)}
+                answer = {"first": time.perf_counter() - start}
+                if BY_NAME[request["build"]].kind == "training": value = [value, call(), call()]    # steps, each on the last
+                answer["sample"] = sample(value)
                 value = None
-                for _ in range(3): call()
+                answer["warm"] = repeat(call, 3)
             else:
-                seconds = []
-                for _ in range(request["run"]):
-                    start = time.perf_counter()
-                    call()
-                    seconds.append(time.perf_counter() - start)
-                answer = {"seconds": seconds}
+                answer = {"seconds": repeat(call, request["run"])}
         except AttributeError as e:
             missing = "SimpleNamespace" in str(e) or "peers." in str(e)         # the library has no such function
             answer = {"missing" if missing else "failed": str(e)}

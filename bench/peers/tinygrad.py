@@ -1,7 +1,7 @@
 "tinygrad with its jit, on its CPU device."
 from types import SimpleNamespace
 import importlib.metadata
-from tinygrad import Device, Tensor, TinyJit
+from tinygrad import Device, Tensor, TinyJit, Variable
 from tinygrad.helpers import Context
 from tinygrad.nn.optim import Adam
 
@@ -14,11 +14,25 @@ def batch_norm(x, w, b):
     return (x - mean) * (var + 1e-5).rsqrt() * w.reshape(-1, 1, 1) + b.reshape(-1, 1, 1)
 
 
+def kept_norm(x, w, b, mean, var):
+    return x.batchnorm(w, b, mean, (var + 1e-5).rsqrt())
+
+
+def attention_with(cache, i, position, q, k, v):
+    "A slice of the memory of fixed size takes what is new; a slice of it is read."
+    for old, new in zip(cache[i], (k, v)): old.shrink((None, None, (position, position + 1), None)).assign(new).realize()
+    return q.scaled_dot_product_attention(*(c.shrink((None, None, (0, position + 1), None)) for c in cache[i]))
+
+
 F = SimpleNamespace(
     relu=Tensor.relu, gelu=Tensor.gelu, sum=Tensor.sum, max=Tensor.max, argmax=Tensor.argmax,
     softmax=lambda x: x.softmax(1), layer_norm=lambda x, w, b: x.layernorm() * w + b, batch_norm=batch_norm,
-    conv2d=lambda x, w, b, padding: x.conv2d(w, b, padding=padding), max_pool=lambda x: x.max_pool2d(),
-    flatten=lambda x: x.flatten(1), cross_entropy=lambda x, y: x.sparse_categorical_crossentropy(y))
+    conv2d=lambda x, w, b, padding, stride=1: x.conv2d(w, b, padding=padding, stride=stride),
+    max_pool=lambda x, size=2, stride=2, padding=0: x.max_pool2d((size, size), stride, padding=padding),
+    flatten=lambda x: x.flatten(1), cross_entropy=lambda x, y: x.sparse_categorical_crossentropy(y),
+    kept_norm=kept_norm, mean=Tensor.mean, take=lambda table, i: table[i], reshape=Tensor.reshape, permute=Tensor.permute,
+    row=lambda table, i: table.shrink(((i, i + 1), None)), split=lambda x, n: x.chunk(n, -1), attention_with=attention_with,
+    attention=lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True))
 
 
 def waiting(f):
@@ -34,6 +48,20 @@ def forward(run, arrays):
     xs = [Tensor(a).realize() for a in arrays]
     f = TinyJit(lambda *xs: run(F, *xs).realize())
     return waiting(lambda: f(*xs))
+
+
+def inference(run, parameters, *arrays):
+    p, xs = ([Tensor(a).realize() for a in some] for some in (parameters, arrays))
+    f = TinyJit(lambda *xs: run(F, p, *xs).realize())
+    return waiting(lambda: f(*xs))
+
+
+def decoding(run, parameters, token, position, cache):
+    p, cache = ([Tensor(a).realize() for a in some] for some in (parameters, [a for pair in cache for a in pair]))
+    cache, token = list(zip(cache[::2], cache[1::2])), Tensor(token).realize()
+    place = Variable("place", 1, cache[0][0].shape[2] - 1).bind(position)
+    f = TinyJit(lambda token, place: run(F, p, token, place, cache).realize())
+    return waiting(lambda: f(token, place))
 
 
 def backward(run, arrays, wrt, seed):

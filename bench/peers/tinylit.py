@@ -1,4 +1,5 @@
 "tinylit with its jit, on its default device, without search."
+import math
 from types import SimpleNamespace
 import tinylit
 from tinylit import Tensor, jit
@@ -14,16 +15,60 @@ def batch_norm(x, w, b):
     return (x - mean) * (var + 1e-5).rsqrt() * w.reshape(-1, 1, 1) + b.reshape(-1, 1, 1)
 
 
+def kept_norm(x, w, b, mean, var):
+    scale = w * (var + 1e-5).rsqrt()
+    return (x - mean.reshape(-1, 1, 1)) * scale.reshape(-1, 1, 1) + b.reshape(-1, 1, 1)
+
+
+def split(x, n):
+    size = x.shape[-1] // n
+    return [x[..., i * size:(i + 1) * size] for i in range(n)]
+
+
+def attend(q, k, v, hidden):
+    scores = q @ k.transpose() * q.shape[-1]**-0.5
+    return hidden.where(-math.inf, scores).softmax(-1) @ v
+
+
+def attention(q, k, v):
+    n = q.shape[2]
+    return attend(q, k, v, Tensor.arange(n).reshape(n, 1) < Tensor.arange(n))
+
+
+def attention_with(cache, i, position, q, k, v):
+    "Memory of fixed size, all of it read; a mask hides what is later."
+    places = Tensor.arange(cache[i][0].shape[2])
+    here = (places == position).reshape(-1, 1)
+    for old, new in zip(cache[i], (k, v)): old.assign(here.where(new, old))
+    return attend(q, *cache[i], places > position)
+
+
 F = SimpleNamespace(
     relu=lambda x: x.relu(), gelu=lambda x: x.gelu(), sum=lambda x, axis: x.sum(axis), max=lambda x, axis: x.max(axis),
     argmax=lambda x, axis: x.argmax(axis), softmax=lambda x: x.softmax(1), layer_norm=lambda x, w, b: layer_norm(x) * w + b,
-    batch_norm=batch_norm, conv2d=lambda x, w, b, padding: x.conv2d(w, b, padding=padding),
-    max_pool=lambda x: x.max_pool2d(2), flatten=lambda x: x.flatten(1), cross_entropy=lambda x, y: x.cross_entropy(y))
+    batch_norm=batch_norm, conv2d=lambda x, w, b, padding, stride=1: x.conv2d(w, b, stride, padding),
+    max_pool=lambda x, size=2, stride=2, padding=0: x.max_pool2d(size, stride, padding), flatten=lambda x: x.flatten(1),
+    cross_entropy=lambda x, y: x.cross_entropy(y), kept_norm=kept_norm, mean=lambda x, axes: x.mean(axes),
+    take=lambda table, i: table[i], row=lambda table, i: table[i], reshape=lambda x, shape: x.reshape(shape),
+    permute=lambda x, order: x.permute(order), split=split, attention=attention, attention_with=attention_with)
 
 
 def forward(run, arrays):
     xs, f = [Tensor(a).realize() for a in arrays], jit(lambda *xs: run(F, *xs))
     return lambda: f(*xs)
+
+
+def inference(run, parameters, *arrays):
+    p, xs = ([Tensor(a).realize() for a in some] for some in (parameters, arrays))
+    f = jit(lambda *xs: run(F, p, *xs))
+    return lambda: f(*xs)
+
+
+def decoding(run, parameters, token, position, cache):
+    p, (token, position) = ([Tensor(a).realize() for a in some] for some in (parameters, (token, position)))
+    cache = [[Tensor(a).realize() for a in pair] for pair in cache]
+    f = jit(lambda token, position: run(F, p, token, position, cache))
+    return lambda: f(token, position)
 
 
 def backward(run, arrays, wrt, seed):
