@@ -1,4 +1,5 @@
 "Schedules change no result: any sequence of legal decisions, on small kernels with awkward sizes; illegal ones are refused."
+import os
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -20,9 +21,9 @@ from tinylit.nn.optim import Adam
 try: C = device("c")
 except Unavailable: pytest.skip("no C compiler", allow_module_level=True)
 
-KINDS = ("VECTOR", "JAM", "UNROLL", "PARALLEL", "OUTER", "MERGE")
-DECISIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.sampled_from((2, 3, 4, 5, 7, 8, 16))), max_size=7)
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+KINDS = ("VECTOR", "JAM", "UNROLL", "LOOP", "PARALLEL", "OUTER", "STAGE", "ACCUMULATE", "REUSE", "MERGE")
+DECISIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.sampled_from((2, 3, 4, 5, 7, 8, 16))), max_size=9)
+FEW = settings(max_examples=int(os.environ.get("TINYLIT_SCHEDULES", 20)), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,8 @@ def decided(decisions):
             if kind == "MERGE": root = merge_loops(root); continue
             loops = sorted(loops_of(root))
             if not loops: return root
+            if kind in ("STAGE", "ACCUMULATE"): amount %= 3                 # an argument; how many loops stay outside
+            if kind == "REUSE": amount = loops[amount % len(loops)]         # another loop
             opt, before = Opt(kind, loops[which % len(loops)], amount), show(root)
             if objection(root, opt):
                 with pytest.raises(ValueError, match="Opt"): apply(root, opt)

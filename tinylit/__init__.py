@@ -10,6 +10,7 @@ from . import nn
 from .compiler.expand import expand
 from .compiler.numerics import numerics
 from .compiler.layout import packs
+from .compiler.stage import rows
 from .jit import jit
 from .backend.device import device
 from .grad import grad

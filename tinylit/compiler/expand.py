@@ -44,8 +44,8 @@ def ramped(root: Node, r: Node) -> Node:
         inner, = replace([c], ramp)
         if lanes(inner) == 1: inner = spread(inner, size(r))          # the sum of a constant
         return Node(Op.FOLDLANES, c.dtype, (inner,), c.arg[0])
-    sums = {c: folded(c) for c in closers(root, r) if c.op is Op.REDUCE}
-    return replace([root], sums or ramp)[0]
+    def wide(c): return folded(c) if c.op is Op.REDUCE else replace([c], ramp)[0]
+    return replace([root], {c: wide(c) for c in closers(root, r)})[0]
 
 # %% ../../nbs/29_expand.ipynb #94a85535
 def widened(root: Node) -> Node:
@@ -60,7 +60,7 @@ def widened(root: Node) -> Node:
 def in_lanes(n: Node, src: list[Node], wide: int) -> Node:
     "`n` of several lanes, on sources of as many. A bool is 32 bits in a lane, a byte in memory."
     d, memory = vec(n.dtype, wide), n.op in (Op.LOAD, Op.STORE)
-    src = [*src[:memory], *(spread(s, wide) for s in src[memory:])]
+    src = [s if memory and is_index(s) else spread(s, wide) for s in src]
     stored = vec(dtypes.uint8, wide) if memory and d.is_bool else d
     if n.op is Op.STORE: src[1] = src[1].cast(stored)
     y = Node(n.op, stored, tuple(src), n.arg)
@@ -143,7 +143,7 @@ def lane_cast(r, n: Node) -> str:
     if d.is_bool: return mask_text(r, n, "({} != 0)")
     if x.dtype.is_float and d.is_int: return r.fill("cast", n)
     if x.dtype.is_float and "float16" in (d.name, x.dtype.name): return r.fill("half", n)
-    return converted("-" * x.dtype.is_bool + r.name(x), d)
+    return converted("-" * x.dtype.is_bool + r.argument(x), d)
 
 # %% ../../nbs/29_expand.ipynb #c6a50b30
 FOLDS = {Op.ADD: "sum", Op.MUL: "product", Op.MAX: "largest"}

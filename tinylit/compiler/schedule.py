@@ -17,6 +17,7 @@ from ..graph.op import Op
 from ..graph.node import Node, analysis, toposort
 from ..graph.algebra import clamp, closes, coefficient, form
 from ..graph.algebra import loop, num, ranges, replace, scale, size, terms
+from .index import values_of
 from .place import in_scratch, is_index, place, statements, warm
 from .realize import stages
 
@@ -47,7 +48,7 @@ def stores_in(root: Node, around: tuple = ()) -> Iterator[tuple]:
 # %% ../../nbs/28_schedule.ipynb #527f691f
 def reduces(root: Node, r: Node, *_) -> bool:
     "Whether `r` is the loop of a reduction."
-    return closers(root, r)[0].op is Op.REDUCE
+    return any(c.op is Op.REDUCE for c in closers(root, r))
 
 # %% ../../nbs/28_schedule.ipynb #cc2f2d13
 def loads_of(*roots: Node) -> list[Node]:
@@ -59,7 +60,7 @@ def split(root: Node, r: Node, n: int, kind: str) -> Node:
     "r = outer * n + inner. If n does not divide, the last tile moves back or the rest is peeled."
     numbers = count(max(loops_of(root)) + 1)
     inner = loop(next(numbers), n, kind)
-    once = reduces(root, r) or in_place(root)                   # nothing may be done twice
+    once = reduces(root, r) or in_place(root, r)                # nothing may be done twice
     if size(r) % n and once: return peel(root, r, inner, numbers)
     tiles = math.ceil(size(r) / n)
     start = scale(counter(r, tiles), n)
@@ -71,10 +72,12 @@ def counter(r: Node, n: int) -> Node:
     return form(loop(number, n, kind)) if n > 1 else num(0)
 
 # %% ../../nbs/28_schedule.ipynb #f71c9503
-def in_place(root: Node) -> bool:
-    "Whether a kernel reads what it writes, so that nothing may be computed twice."
-    written = {s.arg[0] for s, _ in stores_in(root)}
-    old = [n for n in loads_of(root) if n.src[-1].op is not Op.STORE]
+def in_place(root: Node, r: Node) -> bool:
+    "Whether what ends with `r` reads what it writes, so that nothing may be computed twice."
+    ended = closers(root, r)
+    written = {s.arg[0] for c in ended for s, _ in stores_in(c)}
+    values = toposort(*ended, sources=lambda n: n.src if n.op is Op.SINK else values_of(n))
+    old = [n for n in values if n.op is Op.LOAD and n.src[-1].op is not Op.STORE]
     return any(n.arg[0] in written for n in old)
 
 # %% ../../nbs/28_schedule.ipynb #c3f3428d
@@ -211,7 +214,7 @@ def prices(s: Node, v: Node, lanes: int, *around) -> Iterator[tuple]:
     if s.op in accesses: yield from accesses[s.op](s, v, lanes, follow, *around)
     else: yield "steps", 1, follow
     if s.op is not Op.UPDATE: return
-    yield "sums", 1, follow
+    yield "sums", .5 if s.arg.arg[0] is Op.MAX else 1, follow
     if lanes > 1 and v in closes(s.arg):
         fold = lanes * (16 + 4 * lanes)
         yield "steps", fold / math.prod(map(size, closes(s.arg))), follow
@@ -300,7 +303,7 @@ def tiles(root: Node, limits: dict) -> list[Opt]:
     "The cheapest schedule that a climb finds: the loops that are lanes, then copies of loops."
     loops, found = loops_of(root).values(), bodies(root)
     free = [r for r in reversed(loops) if size(r) > 1 and not collide(root, r)]
-    once = {r for r in loops if in_place(root) or reduces(root, r)}
+    once = {r for r in loops if in_place(root, r) or reduces(root, r)}
     cost = costs(found, once, limits)
     def unhurried(tile): return cost(tile, 0)
     tile = widest(found, free, unhurried, limits)
