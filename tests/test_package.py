@@ -50,6 +50,11 @@ def test_every_module_imports_without_dependencies():
     without_dependencies("\n".join(f"import {m}" for m in sorted(modules) if not m.endswith("_modidx")))
 
 
+def test_importing_it_loads_nothing_heavy():
+    text = "import sys, tinylit; print(*{'numpy', 'matplotlib', 'graphviz', 'tqdm', 'ssl', 'http'} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True).stdout == "\n"
+
+
 def test_digits_without_dependencies():
     assert "1437" in without_dependencies("from tinylit.data import digits_raw; print(len(digits_raw()['x_train']))")
 

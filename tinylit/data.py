@@ -13,7 +13,6 @@ import hashlib
 import math
 import os
 import struct
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -105,7 +104,8 @@ def download(url: str, path: Path):
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with urllib.request.urlopen(url, timeout=30) as response, part.open("wb") as f:
+        from urllib.request import urlopen          # a tenth of the time that the package takes to load
+        with urlopen(url, timeout=30) as response, part.open("wb") as f:
             f.writelines(pieces(response, path.name))
         part.replace(path)
     except OSError as e:

@@ -11,7 +11,6 @@ __all__ = ['VIEWS', 'COPIES', 'UNPAID', 'timings', 'asked', 'level', 'STAIRS', '
 # %% ../nbs/49_ledger.ipynb #3ee63a4a
 import math
 import os
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -229,7 +228,7 @@ class Ledger:
         "Milliseconds to compute everything: the median and the least of `repeat` runs; a function is called each time."
         self.run()
         measured = [milliseconds(self.run) for _ in range(repeat)]
-        return dict(median=statistics.median(measured), least=min(measured))
+        return dict(median=sorted(measured)[len(measured) // 2], least=min(measured))
 
 def milliseconds(run: Callable) -> float:
     "How long one call of `run` takes."
