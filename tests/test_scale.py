@@ -1,9 +1,11 @@
 "Large programs: they work on every device, and the work grows no faster than the program."
 import cProfile
+import re
 import numpy as np
 import pytest
 from conftest import our_calls
 from tinylit import Tensor
+from tinylit.backend.device import device as find_device
 from tinylit.compiler.fuse import fuse
 from tinylit.compiler.realize import canonical
 from tinylit.graph.node import workspace
@@ -81,3 +83,12 @@ def test_stores_of_one_kernel_are_not_walked_anew_for_each_other():
         with workspace(): profile.runcall(fuse, roots, x.device.limits)
         return our_calls(profile) / n
     assert calls(40) < 1.5 * calls(5)
+
+
+def test_no_scratch_memory_is_larger_than_the_cache():
+    "A wide product in rows that something else follows: its operand does not fit, and the loop over columns cannot move outside."
+    c = find_device("c")
+    x, w = (Tensor(np.ones(shape, np.float32), device="c").realize() for shape in ((64, 256), (256, 1024)))
+    y = (x.layer_norm() @ w).gelu()
+    assert all(4 * int(n) <= c.limits["cache"] for n in re.findall(r"float \w+\[(\d+)\]", y.source()))
+    assert not y.numpy().any()
