@@ -5,6 +5,7 @@ from collections import namedtuple
 import pytest
 
 from tinylit import Tensor, nn
+from tinylit.compiler.realize import schedule_of
 from tinylit.jit import jit
 from tinylit.nn.optim import SGD, Adam, AdamW
 from tinylit.random import manual_seed
@@ -333,6 +334,108 @@ def test_weights_stay_in_place_while_the_rate_falls(device):
         f(x, y)
         where.append([id(p.buffer) for p in nn.parameters(layers)])
     assert where[1] == where[2] == where[3]
+
+
+# --- numbers that kernels get when they run ---
+
+def test_a_variable_is_a_number_that_needs_no_second_kernel():
+    table, rows = Tensor(X).realize(), Tensor.arange(20)
+    def f(x, i): return x[i] * 2, (rows <= i).where(x.T, 0).sum(1), i + 1, x[i, 3], x[1:5, i - i]
+    g, ran = counting(f)
+    misses = []
+    for i in (0, 7, 19, 7):
+        got = g(table, Tensor.variable(i, 0, 19))
+        misses.append(schedule_of.cache_info().misses)
+        for a, b in zip(got, f(table, i)): assert np.allclose(a.numpy(), b.numpy() if isinstance(b, Tensor) else b, rtol=1e-5, atol=1e-6)
+    assert len(ran) == 1
+    g(table, Tensor.variable(3, 0, 18))
+    assert len(ran) == 2                                                    # other bounds
+
+
+def test_a_variable_outside_of_a_capture():
+    i = Tensor.variable(3, 0, 9)
+    assert (i.item(), (i * 2).item(), i.item(), i.shape, str(i.dtype)) == (3, 6, 3, (), "int32")
+    def total(i): return (Tensor.arange(10) <= i).where(Tensor.arange(10), 0).sum()
+    total(Tensor.variable(3, 0, 9)).item()
+    before = schedule_of.cache_info().misses
+    assert [total(Tensor.variable(k, 0, 9)).item() for k in (0, 4, 9)] == [0, 10, 45]
+    assert schedule_of.cache_info().misses == before
+
+
+def test_a_variable_that_was_looked_at_is_still_one():
+    f, ran = counting(lambda x, i: x * i)
+    for k in range(4):
+        i = Tensor.variable(k, 0, 9)
+        assert i.item() == k and f(Tensor([2.0]), i).item() == 2 * k
+    assert len(ran) == 1
+
+
+def test_a_variable_in_a_closure():
+    i = Tensor.variable(2, 0, 9)
+    f, ran = counting(lambda x: x * i)
+    assert f(Tensor([3.0])).item() == 6
+    i = Tensor.variable(5, 0, 9)
+    assert f(Tensor([3.0])).item() == 15
+
+
+def test_two_variables_and_one_twice():
+    f, ran = counting(lambda x, i, j: x * i + j)
+    def v(k): return Tensor.variable(k, 0, 99)
+    x = Tensor([1.0])
+    assert [f(x, v(3), v(4)).item(), f(x, v(30), v(4)).item()] == [7, 34] and len(ran) == 1
+    same = v(5)
+    assert f(x, same, same).item() == 10 and f(x, v(6), v(7)).item() == 13 and len(ran) == 2
+
+
+def test_writing_at_a_variable_place(device):
+    cache = Tensor.zeros(2, 6, 3).contiguous().realize()
+    @jit
+    def write(row, i):
+        cache[:, i] = row
+        cache[1, i, 0] = -1.0
+    want, where = np.zeros((2, 6, 3), "f"), set()
+    for i in (3, 0, 5, 3):
+        row = rng.standard_normal((2, 3)).astype("f")
+        write(Tensor(row), Tensor.variable(i, 0, 5))
+        want[:, i], want[1, i, 0] = row, -1
+        where.add(id(cache.buffer))
+        assert np.array_equal(cache.numpy(), want)
+    if device == "c": assert len(where) == 1 and len(write.captures) == 1
+
+
+class Decoder:
+    "A small GPT that reads a whole text, or the next character with a memory of what was before."
+    def __init__(self, characters, context, width=16, heads=2, blocks=2):
+        self.context, self.heads, self.characters, self.places = context, heads, nn.Embedding(characters, width), nn.Embedding(context, width)
+        self.blocks = [{name: nn.Linear(width * a, width * b) for name, a, b in (("ask", 1, 3), ("told", 1, 1), ("wide", 1, 2), ("back", 2, 1))}
+                       for _ in range(blocks)]
+        self.memory = [[Tensor.zeros(heads, context, width // heads).contiguous().realize() for _ in "kv"] for _ in range(blocks)]
+    def __call__(self, ids, attend):
+        x = self.characters(ids)
+        x = x + (self.places.weight[:x.shape[0]] if attend is None else self.places.weight[attend])
+        n, width = x.shape
+        for b, memory in zip(self.blocks, self.memory):
+            q, k, v = b["ask"](x.layer_norm()).reshape(n, 3, self.heads, -1).permute(1, 2, 0, 3)
+            if attend is None: y = q.attention(k, v, causal=True)
+            else:
+                for old, new in zip(memory, (k, v)): old[:, attend] = new.squeeze(1)
+                y = q.attention(*memory, mask=Tensor.arange(self.context) <= attend)
+            x = x + b["told"](y.transpose(0, 1).reshape(n, width))
+            x = x + b["back"](b["wide"](x.layer_norm()).gelu())
+        return x @ self.characters.weight.T
+
+
+def test_decoding_equals_reading_the_whole_text_with_one_capture(device):
+    manual_seed(2)
+    model, ids = Decoder(11, 12), rng.integers(0, 11, 12).astype("i4")
+    step, ran = counting(lambda token, place: model(token, place))
+    whole = model(Tensor(ids), None).numpy()
+    misses = []
+    for i in range(12):
+        got = step(Tensor(ids[i:i + 1]), Tensor.variable(i, 0, 11, name="place")).numpy()
+        assert np.allclose(got[0], whole[i], rtol=1e-4, atol=1e-5), i
+        misses.append(schedule_of.cache_info().misses)
+    assert len(ran) == 1 and (device != "c" or misses[0] == misses[-1])
 
 
 def test_gradients_are_where_they_were():

@@ -239,7 +239,56 @@ def test_matmul(device):
         same(Tensor(a) @ Tensor(b), a @ b, 1e-4, 1e-5)
 
 
+def attention(q, k, v, mask=None, causal=False):
+    "As in the book, with numpy in float64."
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+    n, m = scores.shape[-2:]
+    seen = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    if causal: seen = seen & (np.arange(m) <= np.arange(n)[:, None] + m - n)
+    e = np.where(seen, np.exp(scores - scores.max(-1, keepdims=True)), 0)
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("shapes", [((5, 4), (5, 4), (5, 4)), ((3, 4), (6, 4), (6, 7)), ((1, 4), (6, 4), (6, 4)),
+                                    ((2, 3, 5, 8), (2, 3, 5, 8), (2, 3, 5, 8)), ((3, 5, 4), (1, 7, 4), (7, 2)), ((1, 1), (1, 1), (1, 1))], ids=str)
+def test_attention(device, shapes):
+    q, k, v = (noise(*s, seed=i) for i, s in enumerate(shapes))
+    n, m = q.shape[-2], k.shape[-2]
+    some = np.random.default_rng(5).random((n, m)) < 0.6
+    some[:, 0] = True
+    for kw in ({}, {"causal": True}, {"mask": some}, {"mask": some, "causal": True}, {"mask": some[0]}):
+        ours = {name: Tensor(x) if name == "mask" else x for name, x in kw.items()}
+        same(Tensor(q).attention(Tensor(k), Tensor(v), **ours), attention(q, k, v, **kw), 1e-4, 1e-5)
+
+
+def test_attention_hides_exactly():
+    q, k, v = (noise(6, 8, seed=i) for i in range(3))
+    before = Tensor(q).attention(Tensor(k), Tensor(v), causal=True).numpy()
+    k[5], v[5] = 1e6, -1e6
+    after = Tensor(q).attention(Tensor(k), Tensor(v), causal=True).numpy()
+    assert np.array_equal(before[:5], after[:5]) and np.allclose(before[0], v[0])
+    nowhere = Tensor(q).attention(Tensor(k), Tensor(v), mask=Tensor([False] * 6))
+    assert np.isnan(nowhere.numpy()).all()
+
+
 # --- indexing ---
+
+PLACES = [lambda t: t(1), lambda t: t(-1), lambda t: (slice(None), t(2)), lambda t: (t(0), t(3)), lambda t: (1, t(2), slice(1, 3)), lambda t: (..., t(0)),
+          lambda t: (None, t(1)), lambda t: (t(1), None, ..., None), lambda t: (slice(0, 3, 2), t(-2), slice(None, None, -1)), lambda t: (t(1), t(2), t(3))]
+
+
+@pytest.mark.parametrize("key", PLACES, ids=map(str, range(len(PLACES))))
+@pytest.mark.parametrize("place", (Tensor, lambda k: Tensor.variable(k, -4, 3)), ids=("tensor", "variable"))
+def test_single_places_that_are_data(device, key, place):
+    a, x = grid(3, 4, 4).astype(np.float32), Tensor(grid(3, 4, 4)).float().realize()
+    theirs, ours = key(int), key(place)
+    same(x[ours], a[theirs])
+    new = -np.arange(a[theirs].size).reshape(a[theirs].shape).astype(np.float32)
+    x[ours], a[theirs] = Tensor(new), new
+    same(x, a)
+    x[ours], a[theirs] = 7.0, 7
+    same(x, a)
 
 KEYS = [0, -1, slice(1, 3), slice(None, None, -1), slice(4, None, -2), slice(3, 1), None, ..., (0, 1), (..., 0),
         (slice(None), 2), (None, 0, ..., None), (slice(1), slice(None, None, 2)), (-1, ..., slice(-2, None)),
@@ -380,6 +429,7 @@ def numeric(f, a, eps=1e-4):
 
 SMOOTH = {
     "matmul": lambda x: (x @ x.T).tanh().sum(), "softmax": lambda x: (x.softmax(0) ** 2).sum(),
+    "attention": lambda x: (x.attention(x.sin(), x * x, causal=True) ** 2).sum(),
     "layer_norm": lambda x: (x.layer_norm() * x.sin()).sum(), "logsumexp": lambda x: x.logsumexp(1).prod(),
     "var": lambda x: x.var(0).sqrt().sum(), "max": lambda x: x.max(1).square().sum(),
     "index": lambda x: (x[[1, 0, 1], ::2] ** 2).sum(), "cat": lambda x: (x.cat(x * 2, dim=1).exp()).sum(),
@@ -597,6 +647,9 @@ def test_a_later_chapter_adds_a_method():
     (lambda: Tensor([1], dtype="float99"), "float99"), (lambda: Tensor([1.0]) + "b", "str 'b'"),
     (lambda: Tensor.zeros(2, 3) + Tensor.zeros(4), r"\(2, 3\) and \(4,\)"),
     (lambda: Tensor.zeros(2, 3) @ Tensor.zeros(2, 3), r"matmul of \(2, 3\) and \(2, 3\)"),
+    (lambda: Tensor.zeros(5, 4).attention(Tensor.zeros(6, 4), Tensor.zeros(5, 4)), r"attention of \(5, 4\), \(6, 4\) and \(5, 4\)"),
+    (lambda: Tensor.zeros(5, 4).attention(Tensor.zeros(6, 3), Tensor.zeros(6, 3)), r"\(5, 4\) and \(3, 6\)"),
+    (lambda: Tensor.variable(8, 0, 7, name="position"), "position is 8, which is not one of 0 to 7"), (lambda: Tensor.variable(-1, 0, 7), "-1"),
     (lambda: Tensor.zeros(2, 3).reshape(4), r"\(2, 3\).*\(4,\)"), (lambda: Tensor.zeros(2).sum(1), "axis 1"),
     (lambda: Tensor.zeros(1, 3, 4, 4).conv2d(Tensor.zeros(2, 4, 3, 3)), r"\(1, 3, 4, 4\).*\(2, 4, 3, 3\)"),
     (lambda: Tensor.zeros(3, 4).conv2d(Tensor.zeros(2, 4, 3, 3)), r"\(3, 4\).*\(2, 4, 3, 3\)"),

@@ -19,7 +19,8 @@ from types import CodeType, FunctionType, MethodType
 from weakref import ref
 from .graph.dtype import dtypes
 from .graph.node import Node, substitute
-from .backend.device import Buffer, CompilingDevice, device as device_of, leaf
+from .graph.op import Op
+from .backend.device import Buffer, CompilingDevice, Device, Var, device as device_of, leaf
 from .random import stream
 from .tensor import Tensor, clock, leaves, pending, realize, root, traces
 from .nn import places
@@ -47,7 +48,8 @@ def signature(x, given: dict):
     "What must be equal to serve again. The tensors in `x` are noted in `given`: id -> number, tensor."
     if isinstance(x, Tensor):
         number, n = given.setdefault(id(x), (len(given), x))[0], x.own
-        return number, n.shape, n.dtype, x.device, id(x) in leaves
+        kind = (n.arg.lo, n.arg.hi) if n.op is Op.VAR else id(x) in leaves
+        return number, n.shape, n.dtype, x.device, kind
     if isinstance(x, (list, tuple, dict)):
         parts = [*x, *x.values()] if isinstance(x, dict) else x
         return type(x), *[signature(v, given) for v in parts]
@@ -67,11 +69,16 @@ class Absent(Buffer):
 # %% ../nbs/31_jit.ipynb #aadc66f3
 class Trace:
     "Is told what a function does: which tensors it finds, which random numbers it draws."
-    def __init__(self): self.start, self.before, self.holes, self.drawn = next(clock), {}, [], []
+    def __init__(self):
+        self.start, self.before = next(clock), {}
+        self.holes, self.nodes, self.drawn = [], [], []
     def hole(self, t: Tensor) -> Node:
-        "A leaf that stands for whatever `t` will hold."
-        self.holes.append(Absent(t.numel, t.dtype, t.device))
-        return leaf(self.holes[-1], t.shape)
+        "A leaf that stands for whatever `t` will hold, or for the integer that it will be."
+        v, var = t.own.arg, t.own.op is Op.VAR
+        hole = Var(v.name, v.lo, v.hi, v.value) if var else Absent(t.numel, t.dtype, t.device)
+        self.holes.append(hole)
+        self.nodes.append(hole.node(t.dtype) if var else leaf(hole, t.shape))
+        return self.nodes[-1]
     def wanted(self, *tensors): "Nothing is computed while a function is captured."
     def looked_at(self, t):
         "What comes from outside has no value until the end, only a place."
@@ -181,19 +188,19 @@ class Capture:
             self.outputs = tensors_in(self.result)
             nodes = [t.node for t in self.outputs]
             seen = [*inside.values(), *(t for t, *_ in trace.before.values())]
-            pairs = enumerate(zip(trace.holes, seen))
-            new = {k: t.own for k, (h, t) in pairs if t.own is not leaf(h, t.shape)}
+            pairs = enumerate(zip(trace.nodes, seen))
+            new = {k: t.own for k, (n, t) in pairs if t.own is not n}
         self.holes, self.drawn, self.found = trace.holes, trace.drawn, seen[len(given):]
         self.changed = {k: r for r, k in enumerate(new, len(nodes))}       # hole -> result, by number
         self.written = [k for k in new if k < len(given)]
         self.risky = {id(t) for k, t in enumerate(seen) if k in new or self.written}
         self.edges, self.frames = guards((f, args, kwargs), f.__module__, self.found), []
-        self.prepare([*nodes, *new.values()])
-
-    def prepare(self, nodes: list[Node]):
-        "How `nodes` will be computed, and whose memory that takes. ValueError for two devices."
-        device, *others = {h.device for h in [*self.holes, *self.outputs]} or {device_of()}
+        device, *others = {t.device for t in [*seen, *self.outputs]} or {device_of()}
         if others: raise ValueError("jit: tensors of one function are on two devices")
+        self.prepare(device, [*nodes, *new.values()])
+
+    def prepare(self, device: Device, nodes: list[Node]):
+        "How `nodes` will be computed, and whose memory that takes."
         roots, self.leaves, self.variables = abstract(device, nodes)
         at = {b: j for j, b in enumerate(self.leaves)}
         wishes = ((r, at[h]) for k, r in self.changed.items() if (h := self.holes[k]) in at)
@@ -250,12 +257,12 @@ class Frame:
         some = slice(2 * k, 2 * (k + len(owners)))
         if self.same(some, owners): return
         if len(owners) > 1: return [self.look(j, [t]) for j, t in enumerate(owners, k)]
-        t, = owners
-        if t.buffer is None: realize(t)
-        i, b = self.capture.blocks[k], t.buffer
-        if changes := i in self.capture.taken: b = given_up(t)
-        if i: self.bound.point(i, b)
-        self.names[some] = ref(t.own), ref(leaf(b, (b.size,)) if changes else t.own)
+        (t,), c = owners, self.capture
+        hole, i = c.holes[k], c.blocks[k]
+        if isinstance(hole, Var): hole.value = t.own.arg.value
+        elif t.buffer is None: realize(t)
+        if i: self.bound.point(i, given_up(t) if i in c.taken else t.buffer)
+        self.names[some] = map(ref, (t.own, *t.own.src, t.own)[:2])
         self.counts[some] = holders(list(map(call, self.names[some])))
 
     def room(self, i: int, x: Node) -> Node:

@@ -134,7 +134,7 @@ def compute(dev: Device, tensors: list):
     for t, b in zip(tensors, dev.run([t.node for t in tensors])):
         if t.buffer is not None: continue               # an equal wish came first: a place each
         dev.realized[t.node] = b
-        final = t.base is None and (id(t) in leaves or not t.tracked)
+        final = t.base is None and (id(t) in leaves or not t.tracked) and t.own.op is not Op.VAR
         if final: t.own, t.was = leaf(b, t.shape), ref(t.own)
 
 # %% ../nbs/13_tensor.ipynb #9e1c30e3

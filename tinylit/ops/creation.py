@@ -5,8 +5,10 @@
 # %% auto #0
 __all__ = ['only_tensors', 'Join', 'several', 'Creation']
 
-# %% ../../nbs/12b_creation.ipynb #d47efd35
+# %% ../../nbs/12b_creation.ipynb #c112f3bf
 import math
+import operator
+from ..backend.device import Var
 from ..graph.op import Op
 from ..graph.dtype import dtype_of, dtypes, promote
 from ..graph.movement import axis_of, flat
@@ -54,6 +56,17 @@ class Shaped:
         d = dtype_of(dtype or dtypes.int32)
         if d.bits == 64: count = count.cast(dtypes.float64 if d.is_float else dtypes.int64)
         return cls((count if step == 1 else count * step) + start, dtype, **kw)
+
+# %% ../../nbs/12b_creation.ipynb #c8564617
+class Variable:
+    "A number that is not part of the graph."
+    __slots__ = ()
+    @classmethod
+    def variable(cls, value: int, lo: int, hi: int, name: str = "variable", **kw):
+        "`value`, one of `lo` to `hi`, as an int32 that kernels get when they run: they serve for all."
+        if not lo <= (value := operator.index(value)) <= hi:
+            raise ValueError(f"{name} is {value}, which is not one of {lo} to {hi}")
+        return cls(Var(name, lo, hi, value).node(), **kw)
 
 # %% ../../nbs/12b_creation.ipynb #fd36f2b0
 class Noise:
@@ -110,6 +123,6 @@ def several(first, others: tuple) -> list:
     only_tensors("joining", *parts)
     return parts
 
-class Creation(Shaped, Noise, Join):
+class Creation(Shaped, Variable, Noise, Join):
     "Everything that makes an array: from a shape, from noise, from others."
     __slots__ = ()

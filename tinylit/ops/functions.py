@@ -261,8 +261,28 @@ class Products:
         return collect((a * b).dtype, lambda a, b: (a * b).sum(-1), a, b)
     __matmul__ = matmul
 
+# %% ../../nbs/06b_functions.ipynb #0e1f58d9
+class Attention:
+    "Rows that ask other rows."
+    __slots__ = ()
+    def attention(self, keys, values, mask=None, causal: bool = False):
+        """softmax(self @ keys.T / sqrt(width)) @ values over the last two axes, (n, width) with
+        (m, width) and (m, any), to (n, any). `mask`, broadcast to (n, m), is true where a row may
+        look; `causal`: the last row sees all m, each one before it one less. A row that may look
+        nowhere is NaN. ValueError if shapes do not fit (Vaswani et al. 2017, arXiv:1706.03762)."""
+        if min(self.ndim, keys.ndim, values.ndim) < 2 or keys.shape[-2] != values.shape[-2]:
+            shapes = f"{self.shape}, {keys.shape} and {values.shape}"
+            raise ValueError(f"attention of {shapes}: not (..., n, width), (..., m, width), (..., m, any)")
+        scores = self @ keys.transpose() * self.shape[-1] ** -0.5
+        n, m = scores.shape[-2:]
+        if causal:
+            seen = self.iota(m) <= (self.iota(n) + (m - n)).reshape(n, 1)
+            mask = seen if mask is None else seen & mask
+        if mask is not None: scores = mask.where(scores, -math.inf)
+        return scores.softmax(-1) @ values
+
 # %% ../../nbs/06b_functions.ipynb #2aebf08c
 class Functions(Curves, Powers, Rounding, Truths, Kinds, Choices, Activations, Statistics,
-                Positions, Softmax, Products, Maths, Views, Reduce):
+                Positions, Softmax, Products, Attention, Maths, Views, Reduce):
     "Every method that follows from `alu`, `mop`, `rop`, `cast` and `iota`."
     __slots__ = ()
