@@ -52,6 +52,7 @@ def depth(n: Node) -> int:
     "How many closers lie one below the other at `n`: of two equally deep, none waits on the other."
     return max(map(depth, n.src), default=0) + bool(closes(n))
 
+@analysis
 def warm(root: Node) -> list[Node]:
     "The nodes below `root`, sources first, analysed in that order, so that no analysis recurses."
     order = toposort(root)
