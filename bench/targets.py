@@ -1,8 +1,5 @@
 """What tinylit wants to reach: as data, and how far a run is from it. Information, not a test: a loud neighbour misses them all."""
-from collections import namedtuple
 from statistics import geometric_mean
-
-Verdict = namedtuple("Verdict", "what value limit met")
 
 # The name of a workload -> its time may be this times the best other library's.
 RATIOS = {
@@ -28,30 +25,41 @@ FIRST = {
 }
 
 
-def ratio(row: dict, name: str) -> float | None:
-    "Tinylit's median divided by that of library `name`, or of the `best` one; None if one of them is missing."
-    ours, others = row.get("tinylit", {}), {n: r for n, r in row.items() if n != "tinylit" and (name == "best" or n == name)}
-    theirs = [r["median"] for r in others.values() if "median" in r]
-    return ours["median"] / min(theirs) if theirs and "median" in ours else None
+def ratio(row: dict, name: str, by: str = "median") -> float | None:
+    "Tinylit's `median` or `least` divided by that of library `name`, or of the `best` one; None if one of them is missing."
+    theirs = [r[by] for n, r in row.items() if by in r and n != "tinylit" and name in ("best", n)]
+    ours = row.get("tinylit", {}).get(by)
+    return ours / min(theirs) if theirs and ours else None
 
 
-def ratios(results: dict, name: str) -> dict[str, float]:
+def ratios(results: dict, name: str, by: str = "median") -> dict[str, float]:
     "The ratio to library `name`, or to the `best` one, in each row that has one."
-    every = {workload: ratio(row, name) for workload, row in results.items()}
+    every = {workload: ratio(row, name, by) for workload, row in results.items()}
     return {workload: r for workload, r in every.items() if r}
 
 
-def verdicts(results: dict, shares: dict[str, float]) -> list[Verdict]:
-    "Every target that these results say something about; `shares` are those of the peak, by workload."
-    def at_most(what, value, limit): return Verdict(what, value, limit, value <= limit)
-    best, out = ratios(results, "best"), []
-    for name, limit in MEANS.items():
-        if some := ratios(results, name): out.append(at_most(f"{name}, mean of {len(some)}", geometric_mean(some.values()), limit))
-    if best: out.append(at_most(f"worst row: {max(best, key=best.get)}", max(best.values()), WORST))
-    out += [at_most(f"{w} / best", best[w], limit) for w, limit in RATIOS.items() if w in best]
-    return out + [Verdict(f"{w}, of the peak", shares[w], least, shares[w] >= least) for w, least in SHARES.items() if w in shares]
+def figures(results: dict, shares: dict[str, float], by: str = "median") -> dict[str, float]:
+    "The value for each target that these results say something about; `shares` are those of the peak, by workload."
+    best, out = ratios(results, "best", by), {}
+    for name in MEANS:
+        if some := ratios(results, name, by): out[f"{name}, mean of {len(some)}"] = geometric_mean(some.values())
+    if best: out["worst row"] = max(best.values())
+    out |= {f"{w} / best": best[w] for w in RATIOS if w in best}
+    return out | {f"{w}, of the peak": shares[w] for w in SHARES if w in shares}
 
 
-def lines(found: list[Verdict]) -> list[str]:
-    "A line for each verdict."
-    return [f"{'met   ' if v.met else 'missed'} {v.what:52} {v.value:8.3g}  wanted {v.limit:g}" for v in found]
+def limit(what: str) -> float:
+    "What was wanted of a figure."
+    name, of = what.removesuffix(" / best").removesuffix(", of the peak"), what.split(", mean of ")[0]
+    return {"worst row": WORST, **RATIOS, **SHARES, **FIRST}.get(name) or MEANS[of]
+
+
+def met(what: str, value: float) -> bool:
+    "Whether a figure is as wanted: a share of the peak at least that, everything else at most."
+    return value >= limit(what) if what.endswith(", of the peak") else value <= limit(what)
+
+
+def lines(values: dict[str, float], least: dict[str, float]) -> list[str]:
+    "A line for each figure: whether it is as wanted, its value by medians, and by the least times."
+    def line(what): return f"{what:46} {values[what]:8.3f} {least[what]:8.3f}  wanted {limit(what):<6g} {'met' if met(what, values[what]) else 'missed'}"
+    return [f"{'target':46} {'median':>8} {'least':>8}", *map(line, values)]

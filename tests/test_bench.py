@@ -132,16 +132,19 @@ def test_every_target_names_what_is_measured(bench):
     assert not {*t.RATIOS, *t.SHARES} - set(names) and not set(t.MEANS) - {"best", *bench["run"].PEERS}
 
 
-def test_verdicts(bench):
+def test_figures_of_targets(bench):
     t = bench["targets"]
-    results = {"matmul 512": {"tinylit": {"median": 2.0}, "torch": {"median": 4.0}, "numpy": {"median": 2.0}},
-               "MLP step": {"tinylit": {"median": 1.0}, "torch": {"median": 0.5}, "numpy": {"missing": "gradients"}}}
+    def both(x): return {"median": x, "least": x / 2}
+    results = {"matmul 512": {"tinylit": both(2.0), "torch": both(4.0), "numpy": {"median": 2.0, "least": 0.25}},
+               "MLP step": {"tinylit": both(1.0), "torch": both(0.5), "numpy": {"missing": "gradients"}}}
     assert t.ratios(results, "torch") == {"matmul 512": 0.5, "MLP step": 2.0} and t.ratios(results, "best")["matmul 512"] == 1
-    found = {v.what: (round(v.value, 6), v.met) for v in t.verdicts(results, {"matmul 512": 0.95})}
-    assert found == {"best, mean of 2": (round(2**0.5, 6), False), "torch, mean of 2": (1, False), "worst row: MLP step": (2, False),
-                     "MLP step / best": (2, False), "matmul 512, of the peak": (0.95, True)}
-    assert all(line.startswith(("met", "missed")) for line in t.lines(t.verdicts(results, {})))
-    assert t.verdicts({"MLP step": {"tinylit": {"failed": "no"}}}, {}) == []
+    assert t.ratio(results["matmul 512"], "best", "least") == 4
+    values = t.figures(results, {"matmul 512": 0.95})
+    assert {what: (round(v, 6), t.met(what, v)) for what, v in values.items()} == {
+        "best, mean of 2": (round(2**0.5, 6), False), "torch, mean of 2": (1, False), "worst row": (2, False),
+        "MLP step / best": (2, False), "matmul 512, of the peak": (0.95, True)}
+    assert [line.split()[-1] for line in t.lines(values, values)] == ["least", "missed", "missed", "missed", "missed", "met"]
+    assert t.figures({"MLP step": {"tinylit": {"failed": "no"}}}, {}) == {}
 
 
 def test_first_results_are_measured_and_judged(bench, tmp_path):
@@ -156,4 +159,5 @@ def test_first_results_are_measured_and_judged(bench, tmp_path):
     for name in ("warm: 64x64 matmul", *(f"{s}: {n} step" for s in ("cold", "warm") for n in ("MLP", "CNN"))):
         answers[name] = [dict(matmul, step=0.0)]
     rows = first.figures(answers)
-    assert {v.what for v in first.verdicts(rows)} == set(bench["targets"].FIRST)
+    assert set(bench["targets"].FIRST) <= set(rows)
+    assert first.line("import tinylit, ms", [30.0, 10.0, 20.0]).split()[-5:] == ["20.000", "10.000", "wanted", "80", "met"]
