@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from . import nn
 from .backend.device import Buffer, CompilingDevice, Device, compiler
 from .compiler.fuse import Kernel
-from .compiler.place import place, trips
+from .compiler.place import in_scratch, place, trips
 from .compiler.realize import Compiled, Schedule, abstract, schedule_of
 from .data import digits
 from .graph.algebra import ranges, size
@@ -125,7 +125,7 @@ def traffic(k: Kernel, op: Op) -> int:
     "Bytes that a kernel moves from (LOAD) or to (STORE) memory, each element of a buffer counted once."
     reach = {}
     for n in toposort(k.sink):
-        if n.op is op: reach[n.arg[0]] = reach.get(n.arg[0], 0) + reached(n)
+        if n.op is op and not in_scratch(n): reach[n.arg[0]] = reach.get(n.arg[0], 0) + reached(n)
     return sum(min(most, k.buffers[slot].numel) * k.buffers[slot].dtype.itemsize for slot, most in reach.items())
 
 # %% ../nbs/49_ledger.ipynb #c70458f7

@@ -25,7 +25,7 @@ class Frame:
         self.readers, self.into = readers, into
         self.numbers, self.times = count(), {}       # loop variable -> how often what is in it runs
         self.asked, self.gates, self.answers = {}, set(), {}
-        self.slots, self.ints, self.written = {}, {}, {}
+        self.slots, self.ints, self.written, self.scratch = {}, {}, {}, {}
     def loops(self, sizes, idx=()) -> tuple:
         "Fresh loop variables inside those of `idx`, as forms; an axis of size 1 is read at 0."
         times = self.computed(idx)
@@ -41,6 +41,11 @@ class Frame:
     def slot(self, n) -> int:
         "The position of the memory of `n` among the kernel's arguments."
         return self.slots.setdefault(self.into.get(n, n), len(self.slots))
+    def memory(self, n, idx) -> tuple:
+        "Where the element of `n` at `idx` is: an argument or scratch memory, and the position in it."
+        name, axes = self.scratch.get(n, (None, 0))            # of so many axes it has one turn only
+        place = plain(flatten(idx[axes:], n.shape[axes:]))
+        return name or self.slot(n), place
 
 # %% ../../nbs/22_index.ipynb #c666a6a5
 def used(idx) -> frozenset:
@@ -197,11 +202,11 @@ def read(k: Frame, n: Node, idx: tuple, gate: frozenset) -> Node:
     if n.op is Op.VAR:
         number = k.ints.setdefault(n.arg, len(k.ints))
         return Node(Op.VAR, n.dtype, (), number)
-    place = plain(flatten(idx, n.shape))
-    if n.op is Op.IOTA: return Node(Op.CAST, n.dtype, (place,))
+    if n.op is Op.IOTA: return Node(Op.CAST, n.dtype, (plain(*idx),))
+    slot, place = k.memory(n, idx)
     guard = (joined(gate),) if gate else ()
     src = place, *guard, *k.written.get(n, ())
-    return Node(Op.LOAD, n.dtype, src, (k.slot(n), bool(gate)))
+    return Node(Op.LOAD, n.dtype, src, (slot, bool(gate)))
 
 # %% ../../nbs/22_index.ipynb #4765b549
 def absorbed(n: Node, readers: dict) -> Node | None:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from itertools import count
 from ..graph.op import Op
 from ..graph.node import Node, toposort
-from ..graph.algebra import closes, coefficient, flatten, form, loop, num, ranges, replace, size, terms
+from ..graph.algebra import bounds, closes, coefficient, flatten, form, linear, loop, num, ranges, replace, size, terms
 from .place import in_scratch
 from .render import identity
 from .schedule import CHANGES, OBJECTIONS, SLIDES, Opt, access, accesses, attempt, bodies, closers
-from .schedule import loads_of, loops_of, plan, reduces, stores_in, tiles
+from .schedule import in_place, loads_of, loops_of, plan, reduces, split, stores_in, tiles
 
 # %% ../../nbs/33_tiles.ipynb #590196c8
 def nest(root: Node, x: Node) -> tuple:
@@ -112,12 +112,38 @@ def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
         new[c] = load({}, store(step, turn, [r, *outs]))
     return replace([root], new)[0]
 
-# %% ../../nbs/33_tiles.ipynb #5937feb7
-def keeps(root: Node, r: Node, *_) -> bool:
-    "Whether scratch memory is filled anew at each turn of `r`: copies of it would share that memory."
-    return any(in_scratch(n) and n.op is Op.STORE and r in ranges(n) for n in toposort(root))
+# %% ../../nbs/33_tiles.ipynb #db645627
+def roomy(root: Node, r: Node, n: int, kind: str) -> Node:
+    "`r` split, with scratch memory of its own for each copy and lane of what fills it in `r`."
+    before, new = loops_of(root), {}
+    root = split(root, r, n, kind)
+    fresh = [q for q in loops_of(root).values() if q.arg[0] not in before and q.arg[2] == kind]
+    room = {s.arg[0]: bounds(s.src[0])[1] + 1 for s in toposort(root) if fills(s, fresh)}
+    for x in toposort(root):
+        src = tuple(map(new.get, x.src))
+        if in_scratch(x) and x.arg[0] in room:
+            inner = next(q for q in fresh if q in ranges(x))
+            wide = [(src[0], n), (inner, 1)] if kind == "VECTOR" else [(src[0], 1), (inner, room[x.arg[0]])]
+            src = linear(wide), *src[1:]
+        new[x] = x.over(src)
+    return new[root]
 
-def fills(root: Node, r: Node, *_) -> bool:
+def fills(s: Node, loops: list[Node]) -> bool:
+    "Whether the store `s` fills scratch memory anew at each turn of one of `loops`."
+    return s.op is Op.STORE and in_scratch(s) and not ranges(s).isdisjoint(loops)
+
+# %% ../../nbs/33_tiles.ipynb #a477a819
+def in_parts_of(root: Node, r: Node, opt: Opt) -> bool:
+    "Whether a rest is peeled from `r`, and would share scratch memory with the others."
+    once = reduces(root, r) or in_place(root, r)
+    return once and size(r) % opt.amount and any(fills(s, [r]) for s in toposort(root))
+
+def crowded(root: Node, r: Node, opt: Opt) -> bool:
+    "Whether copies of what fills scratch memory in `r` would need more of it than a thread has."
+    filled = [s for s in toposort(root) if fills(s, [r])]
+    return opt.amount * sum((bounds(s.src[0])[1] + 1) * s.dtype.itemsize for s in filled) > ROOM
+
+def private(root: Node, r: Node, *_) -> bool:
     "Whether `r` fills scratch memory, all of which each thread needs."
     return any(map(in_scratch, closers(root, r)))
 
@@ -126,7 +152,8 @@ def nested(root: Node, r: Node, *_) -> bool:
     below = toposort(*(s for c in closers(root, r) for s in c.src))
     return any(n.op is Op.REDUCE and r not in ranges(n) for n in below)
 
-CHANGES |= {"STAGE": staged, "ACCUMULATE": accumulated}
+ROOM = 1 << 22      # bytes of scratch memory that a thread may have
+CHANGES |= {"STAGE": staged, "ACCUMULATE": accumulated, **dict.fromkeys(("VECTOR", "JAM", "UNROLL"), roomy)}
 OBJECTIONS |= {
     "it is no reduction, or its accumulators are in memory":
         ("UNROLL ACCUMULATE", lambda root, r, o: not reduces(root, r)),
@@ -135,10 +162,9 @@ OBJECTIONS |= {
         ("ACCUMULATE", lambda root, r, o: not all(divided(root, c, o.amount)[1] for c in closers(root, r))),
     "nothing that is loaded there can be copied": ("STAGE", lambda root, r, o: not wanted(root, r, o.amount)),
     "what it sums needs another reduction first": ("ACCUMULATE", nested),
-    "its copies would share scratch memory": ("VECTOR JAM UNROLL", keeps),
-    "its rest would share scratch memory":
-        ("LOOP", lambda root, r, o: size(r) % o.amount and keeps(root, r)),
-    "each thread needs all of it": ("PARALLEL", fills)}
+    "its copies need too much scratch memory": ("VECTOR JAM UNROLL", crowded),
+    "its rest would share scratch memory": ("VECTOR JAM UNROLL LOOP", in_parts_of),
+    "each thread needs all of it": ("PARALLEL", private)}
 
 # %% ../../nbs/33_tiles.ipynb #b5b34640
 OFTEN, PAGE = 16, 4096      # uses that pay for a copy; bytes between rows that hinder each other
