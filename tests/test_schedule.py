@@ -10,6 +10,7 @@ from tinylit.backend.device import Unavailable, device
 from tinylit.compiler import realize
 from tinylit.compiler.fuse import fuse
 from tinylit.compiler.expand import expand
+from tinylit.compiler.numerics import numerics
 from tinylit.compiler.place import legal_loops, place
 from tinylit.compiler.schedule import Opt, apply, attempt, loops_of, merge_loops, objection, schedule, stores_in
 from tinylit.compiler.schedule import thread_opts, tiles
@@ -293,3 +294,15 @@ def test_a_reduction_of_a_constant_beside_one_in_lanes(shape):
     n, whole = x.numel, Tensor.full(shape, 3, dtype="int32", device="c")
     assert (whole.sum() + x.int().sum()).item() == 4 * n and (whole.max() + x.int().max()).item() == 4
     np.testing.assert_allclose((Tensor.full(shape, 0.1, device="c").sum() + x.sum()).item(), 1.1 * n, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ("VECTOR", "JAM"))
+def test_lanes_do_not_share_a_row(kind):
+    "What follows a loop of lanes or copies is not kept in one row for all of them."
+    with workspace():
+        root = numerics(*sinks(Tensor(values(16, 64)).softmax(1)), C.limits)
+        reuses = [("REUSE", r, q) for r in loops_of(root) for q in loops_of(root)]
+        legal = [opt for opt in reuses if not objection(root, Opt(*opt))]
+        assert legal
+        wide = apply(root, Opt(kind, loop_of(root, 16), 8))
+        for opt in legal: refused(wide, *opt)

@@ -11,6 +11,7 @@ from ..graph.op import Op, ELEMENTWISE
 from ..graph.node import Node, toposort
 from ..graph.algebra import closes, form, ranges, replace, size
 from .place import in_scratch, is_index, depth
+from .layout import in_tile
 from .schedule import CHANGES, OBJECTIONS, Opt, attempt, closers, loops_of, plan, reduces
 
 # %% ../../nbs/35_attention.ipynb #9f1e5c3c
@@ -46,7 +47,8 @@ def waits(root: Node, r: Node, q: Node) -> bool:
 def unlike(root: Node, r: Node, opt: Opt) -> bool:
     q = loops_of(root).get(opt.amount)
     if q is None or q is r or r.arg[1:] != q.arg[1:] or len(closers(root, r)) > 1 and False: return True
-    return not waits(root, r, q) or common(root, r, q) is None
+    if not waits(root, r, q) or (pair := common(root, r, q)) is None: return True
+    return any(map(in_tile, ranges(pair[0])))           # its lanes and copies would share a row
 
 CHANGES["REUSE"] = reused
 OBJECTIONS |= {
