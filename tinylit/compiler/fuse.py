@@ -250,13 +250,12 @@ def passing(group: Group, fuser: Fuser) -> dict:
     found = filter(only_here, dict.fromkeys(w.holder for w in group.writes))
     return {n: (f"w{i}", group.shared) for i, n in enumerate(found)}
 
-def build(group: Group, fuser: Fuser) -> Kernel:
+def build(group: Group, scratch: dict = {}) -> Kernel:
     "A group as one indexed graph, all in the loops and with the arguments of its first write."
     first, stores, known = group.writes[0], [], {}
-    first.scratch = passing(group, fuser)
     outer = variables(first.idx[:group.shared])          # by their numbers the same in all
     for w in group.writes:
-        w.slots, w.ints, w.written, w.scratch = first.slots, first.ints, first.written, first.scratch
+        w.slots, w.ints, w.written, w.scratch = first.slots, first.ints, first.written, scratch
         store = stored(w, group.shared)
         own = [r for r in w.times if r not in outer] if stores else []
         new = {r: loop(next(first.numbers), size(r)) for r in own}
@@ -299,6 +298,6 @@ def fuse(roots: list[Node], limits: dict, into: dict = {}) -> tuple[list[Kernel]
     """The kernels that compute `roots`, none of which only reshapes, in an order that works.
     `into`: root -> the buffer whose place it wants; also returns what of it could be had."""
     fuser = Grouper(roots, limits)
-    kernels = [build(g, fuser) for g in fuser.grouped(into)]
+    kernels = [build(g, passing(g, fuser)) for g in fuser.grouped(into)]
     legal_kernels(kernels)
     return kernels, fuser.into
