@@ -1,5 +1,4 @@
 "tinylit with its jit, on its default device, without search."
-import math
 from types import SimpleNamespace
 import tinylit
 from tinylit import Tensor, jit
@@ -25,22 +24,11 @@ def split(x, n):
     return [x[..., i * size:(i + 1) * size] for i in range(n)]
 
 
-def attend(q, k, v, hidden):
-    scores = q @ k.transpose() * q.shape[-1]**-0.5
-    return hidden.where(-math.inf, scores).softmax(-1) @ v
-
-
-def attention(q, k, v):
-    n = q.shape[2]
-    return attend(q, k, v, Tensor.arange(n).reshape(n, 1) < Tensor.arange(n))
-
-
 def attention_with(cache, i, position, q, k, v):
     "Memory of fixed size, all of it read; a mask hides what is later."
-    places = Tensor.arange(cache[i][0].shape[2])
-    here = (places == position).reshape(-1, 1)
-    for old, new in zip(cache[i], (k, v)): old.assign(here.where(new, old))
-    return attend(q, *cache[i], places > position)
+    keys, values = cache[i]
+    keys[:, :, position], values[:, :, position] = k[:, :, 0], v[:, :, 0]
+    return q.attention(keys, values, Tensor.arange(keys.shape[2]) <= position)
 
 
 F = SimpleNamespace(
@@ -50,7 +38,8 @@ F = SimpleNamespace(
     max_pool=lambda x, size=2, stride=2, padding=0: x.max_pool2d(size, stride, padding), flatten=lambda x: x.flatten(1),
     cross_entropy=lambda x, y: x.cross_entropy(y), kept_norm=kept_norm, mean=lambda x, axes: x.mean(axes),
     take=lambda table, i: table[i], row=lambda table, i: table[i], reshape=lambda x, shape: x.reshape(shape),
-    permute=lambda x, order: x.permute(order), split=split, attention=attention, attention_with=attention_with)
+    permute=lambda x, order: x.permute(order), split=split,
+    attention=lambda q, k, v: q.attention(k, v, causal=True), attention_with=attention_with)
 
 
 def forward(run, arrays):
@@ -65,10 +54,10 @@ def inference(run, parameters, *arrays):
 
 
 def decoding(run, parameters, token, position, cache):
-    p, (token, position) = ([Tensor(a).realize() for a in some] for some in (parameters, (token, position)))
+    p, token = [Tensor(a).realize() for a in parameters], Tensor(token).realize()
     cache = [[Tensor(a).realize() for a in pair] for pair in cache]
-    f = jit(lambda token, position: run(F, p, token, position, cache))
-    return lambda: f(token, position)
+    f, last = jit(lambda token, position: run(F, p, token, position, cache)), cache[0][0].shape[2] - 1
+    return lambda: f(token, Tensor.variable(position, 0, last))
 
 
 def backward(run, arrays, wrt, seed):
