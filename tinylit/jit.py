@@ -5,14 +5,11 @@
 # %% auto #0
 __all__ = ['mapped', 'tensors_in', 'Jit', 'jit']
 
-# %% ../nbs/31_jit.ipynb #68f2b3ab
-import math
-from collections import Counter
+# %% ../nbs/31_jit.ipynb #001af26d
 from collections.abc import Callable
 from contextlib import contextmanager
 from copy import copy
 from functools import update_wrapper
-from itertools import chain
 from operator import attrgetter, call, is_
 from sys import getrefcount
 from types import CodeType, FunctionType, MethodType
@@ -24,7 +21,7 @@ from .backend.device import Buffer, CompilingDevice, Device, Var, device as devi
 from .random import stream
 from .tensor import Tensor, clock, leaves, pending, realize, root, traces
 from .nn import places
-from .compiler.realize import abstract, schedule_of
+from .compiler.realize import Bound, abstract, schedule_of
 
 # %% ../nbs/31_jit.ipynb #cbe81bf1
 def mapped(f: Callable, x):
@@ -48,8 +45,8 @@ def signature(x, given: dict):
     "What must be equal to serve again. The tensors in `x` are noted in `given`: id -> number, tensor."
     if isinstance(x, Tensor):
         number, n = given.setdefault(id(x), (len(given), x))[0], x.own
-        kind = (n.arg.lo, n.arg.hi) if n.op is Op.VAR else id(x) in leaves
-        return number, n.shape, n.dtype, x.device, kind
+        if n.op is Op.VAR: return number, n.dtype, x.device, n.arg.lo, n.arg.hi
+        return number, n.shape, n.dtype, x.device, x.tracked and id(x) in leaves
     if isinstance(x, (list, tuple, dict)):
         parts = [*x, *x.values()] if isinstance(x, dict) else x
         return type(x), *[signature(v, given) for v in parts]
@@ -74,11 +71,11 @@ class Trace:
         self.holes, self.nodes, self.drawn = [], [], []
     def hole(self, t: Tensor) -> Node:
         "A leaf that stands for whatever `t` will hold, or for the integer that it will be."
-        v, var = t.own.arg, t.own.op is Op.VAR
-        hole = Var(v.name, v.lo, v.hi, v.value) if var else Absent(t.numel, t.dtype, t.device)
+        hole = copy(t.own.arg) if t.own.op is Op.VAR else Absent(t.numel, t.dtype, t.device)
+        node = hole.node(t.dtype) if t.own.op is Op.VAR else leaf(hole, t.shape)
         self.holes.append(hole)
-        self.nodes.append(hole.node(t.dtype) if var else leaf(hole, t.shape))
-        return self.nodes[-1]
+        self.nodes.append(node)
+        return node
     def wanted(self, *tensors): "Nothing is computed while a function is captured."
     def looked_at(self, t):
         "What comes from outside has no value until the end, only a place."
@@ -142,19 +139,14 @@ def unchanged(edges: tuple) -> bool:
 # %% ../nbs/31_jit.ipynb #b3005769
 class Interpreted:
     "What a device without schedules has instead: the graphs, run over the memory of the moment."
-    taken, arena = (), 0
+    taken, arena, table = (), 0, ()
     def __init__(self, device, nodes: list[Node], leaves: list[Buffer]):
         self.device, self.leaves, self.made = device, leaves, list(dict.fromkeys(nodes))
         self.results = [1 + self.made.index(n) for n in nodes]          # block 0 is the arena's
-    def bound(self, blocks: list, variables: list):
-        "The same with memory of its own."
-        new = copy(self)
-        new.blocks = blocks
-        return new
-    def point(self, i: int, buffer: Buffer): self.blocks[i] = buffer
-    def launch(self):
+    def launch(self, bound: Bound):
         "Computes the graphs with what is there now in the place of their leaves."
-        made, now = self.blocks[1:len(self.made) + 1], self.blocks[len(self.made) + 1:]
+        _, *made = bound.blocks
+        now = made[len(self.made):]
         new = {leaf(b, (b.size,)): leaf(x, (b.size,)) for b, x in zip(self.leaves, now)}
         for b, out in zip(made, self.device.run(substitute(self.made, new))):
             self.device.copyin(b.handle(), out.data())
@@ -165,14 +157,15 @@ def holders(nodes: list) -> list[int]:
     return list(map(getrefcount, nodes))
 
 shelf = [object()]
-ALONE, = holders([*shelf])          # what this list holds, and one other
+ALONE, = holders([*shelf])          # what a list holds, and one other
 
 def given_up(t: Tensor) -> Buffer:
     "The memory of `t`, to be overwritten: its own if nothing else can still read it, else a copy."
     b, shape = t.buffer, t.shape
     nodes = [t.own, leaf(b, (b.size,))]                # by these names it can be read
     alone = ALONE + (nodes[0] is nodes[1])
-    if t.was and t.was() or max(holders(nodes)) > alone: b = Buffer(b.size, b.dtype, b.device, b.data())
+    needed = t.was and t.was() or max(holders(nodes)) > alone
+    if needed: b = Buffer(b.size, b.dtype, b.device, b.data())
     t.become(leaf(b, shape))
     return b
 
@@ -211,8 +204,9 @@ class Capture:
         self.blocks = [at[h] + first if h in at else None for h in self.holes]
         self.taken = {first + j for j in s.taken}
         self.moved = [k for k in self.changed if self.blocks[k] not in self.taken]
-        needed = [*range(len(self.outputs)), *(self.changed[k] for k in self.moved)]
+        needed = [*range(len(self.outputs)), *map(self.changed.get, self.moved)]
         self.results = [(s.results[r], nodes[r]) for r in needed]
+        self.fresh = {i: x for i, x in reversed(self.results) if i < first}
 
     def tangled(self, given: list[Tensor]) -> bool:
         "Whether something that is changed has another name here, or is part of something else."
@@ -223,14 +217,21 @@ class Capture:
 
     def run(self, given: list[Tensor]):
         "The recorded work on the memory of `given` and of what was found, which may change again."
+        if pending: realize()
         for words, n in self.drawn:
             for v, word in zip(words, stream.place(n)): v.value = word
         frame = self.frames.pop() if self.frames else Frame(self)
-        new = frame.run(given)
+        frame.look(0, given)
+        frame.look(len(given), self.found)
+        fresh = {x: frame.room(i, x) for i, x in self.fresh.items()}
+        self.schedule.launch(frame.bound)
+        nodes = [fresh.get(x) or leaf(frame.bound.blocks[i], x.shape) for i, x in self.results]
         self.frames.append(frame)                                          # if nothing interrupted it
+        for k, n in zip(self.moved, nodes[len(self.outputs):]): [*given, *self.found][k].become(n)
+        new = [object.__new__(Tensor).start(n, t.device) for t, n in zip(self.outputs, nodes)]
         if isinstance(self.result, Tensor): return new[0]
-        new = {id(t): x for t, x in zip(self.outputs, new)}
-        return mapped(lambda t: new[id(t)], self.result)
+        named = {id(t): x for t, x in zip(self.outputs, new)}
+        return mapped(lambda t: named[id(t)], self.result)
 
 # %% ../nbs/31_jit.ipynb #7f6348d7
 node = attrgetter("node")
@@ -238,13 +239,11 @@ node = attrgetter("node")
 class Frame:
     "What one replay at a time works with: pointers, at whose memory they point, room for results."
     def __init__(self, capture: Capture):
-        c, s, holes = capture, capture.schedule, set(capture.holes)
+        c, s = capture, capture.schedule
         blocks = [Buffer(s.arena, dtypes.uint8, s.device), *[None] * len(s.made)]
-        self.capture, self.device = c, s.device
-        self.rooms = {i: x for i, x in reversed(c.results) if i < len(blocks)}.items()
-        self.known = {i: [] for i, _ in self.rooms}
-        blocks += [None if b in holes else b for b in c.leaves]
-        self.bound = s.bound(blocks, c.variables)
+        blocks += [None if b in c.holes else b for b in c.leaves]
+        self.capture, self.bound = c, Bound(s, blocks, c.variables)
+        self.rooms = {i: [] for i in c.fresh}
         self.names, self.counts = [lambda: None] * 2 * len(c.holes), [0] * 2 * len(c.holes)
 
     def same(self, some: slice, owners: list[Tensor]) -> bool:
@@ -254,10 +253,10 @@ class Frame:
 
     def look(self, k: int, owners: list[Tensor]):
         "Points the holes from `k` on at the memory of `owners`; what will change, nobody else may hold."
-        some = slice(2 * k, 2 * (k + len(owners)))
-        if self.same(some, owners): return
-        if len(owners) > 1: return [self.look(j, [t]) for j, t in enumerate(owners, k)]
-        (t,), c = owners, self.capture
+        some, c = slice(2 * k, 2 * k + 2 * len(owners)), self.capture
+        if not owners or self.same(some, owners): return
+        t, *others = owners
+        if others: return [self.look(j, [t]) for j, t in enumerate(owners, k)]
         hole, i = c.holes[k], c.blocks[k]
         if isinstance(hole, Var): hole.value = t.own.arg.value
         elif t.buffer is None: realize(t)
@@ -267,26 +266,16 @@ class Frame:
 
     def room(self, i: int, x: Node) -> Node:
         "Memory for `x` that nobody holds any more, if there is such, else new: block `i` from now on."
-        for nodes, counts in self.known[i]:
+        known = self.rooms[i]
+        for nodes, counts in known:
             if holders(nodes) == counts: break
         else:
-            b = Buffer(x.numel, x.dtype, self.device)
+            b = Buffer(x.numel, x.dtype, self.bound.schedule.device)
             nodes = leaf(b, x.shape), leaf(b, (b.size,))
-            self.known[i] = [*self.known[i][-1:], (nodes, holders(nodes))]
-        if self.bound.blocks[i] is not (b := nodes[1].arg): self.bound.point(i, b)
-        return nodes[0]
-
-    def run(self, given: list[Tensor]) -> list[Tensor]:
-        "The results, as new tensors."
-        c = self.capture
-        if pending: realize()
-        if given: self.look(0, given)
-        if c.found: self.look(len(given), c.found)
-        fresh = {x: self.room(i, x) for i, x in self.rooms}
-        self.bound.launch()
-        nodes = [fresh.get(x) or leaf(self.bound.blocks[i], x.shape) for i, x in c.results]
-        for k, x in zip(c.moved, nodes[len(c.outputs):]): [*given, *c.found][k].become(x)
-        return [object.__new__(Tensor).start(x, self.device) for x in nodes[:len(c.outputs)]]
+            known[:] = known[-1:] + [(nodes, holders(nodes))]
+        name, flat = nodes
+        if self.bound.blocks[i] is not flat.arg: self.bound.point(i, flat.arg)
+        return name
 
 # %% ../nbs/31_jit.ipynb #e5a08646
 class Jit:

@@ -132,14 +132,15 @@ class Schedule:
         processors = self.device.limits["threads"]
         return self.device.load(*self.parts(self.kernels, processors))
 
-    def bound(self, blocks: list, variables: list) -> "Bound":
-        "This schedule on the memory of `blocks`: the arena, what is made, what is given."
-        return Bound(self, blocks, variables)
+    def launch(self, bound: "Bound"):
+        "Runs all kernels in one call."
+        if bound.variables: bound.N[:] = [v.value for v in bound.variables]
+        if self.kernels: compiler["launch"](self, bound.B, bound.N)
     def run(self, given: list[Buffer], variables: list) -> list[Buffer]:
         "A Buffer for each root: finds memory for every block and runs all kernels in one call."
         made = [Buffer(n.numel, n.dtype, self.device) for n in self.made]
         blocks = [Buffer(self.arena, dtypes.uint8, self.device), *made, *given]
-        self.bound(blocks, variables).launch()
+        self.launch(Bound(self, blocks, variables))
         return [blocks[i] for i in self.results]
 
 # %% ../../nbs/27_realize.ipynb #23f174ef
@@ -152,16 +153,12 @@ class Bound:
         self.slots = [[] for _ in blocks]
         for slot, (i, offset) in enumerate(schedule.table): self.slots[i].append((slot, offset))
         for i, b in enumerate(blocks):
-            if b and self.slots[i]: self.point(i, b)
+            if b: self.point(i, b)
     def point(self, i: int, buffer: Buffer):
         "Block `i` is `buffer` from now on."
         self.blocks[i] = buffer
-        start = self.schedule.device.address(buffer.handle())
-        for slot, offset in self.slots[i]: self.B[slot] = start + offset
-    def launch(self):
-        "Runs all kernels in one call."
-        if self.variables: self.N[:] = [v.value for v in self.variables]
-        if self.schedule.kernels: compiler["launch"](self.schedule, self.B, self.N)
+        for slot, offset in self.slots[i]:
+            self.B[slot] = self.schedule.device.address(buffer.handle()) + offset
 
 # %% ../../nbs/27_realize.ipynb #423d949b
 schedule_of = lru_cache(maxsize=2000)(Schedule)     # equal work is scheduled once
