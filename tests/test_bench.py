@@ -1,10 +1,14 @@
 "The benchmark measures what it says: the libraries agree, and a row of the table comes out."
 import math
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 import pytest
+from conftest import NAMES as DEVICES
 
 np = pytest.importorskip("numpy")
+KINDS = {"forward": 20, "backward": 3, "training": 3, "inference": 1}      # how many workloads of each; GPT-2 has tests of its own
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 
 
@@ -34,6 +38,25 @@ def test_libraries_agree(bench, name):
     run = runs.get(name, lambda F, x: getattr(F, name)(x))
     ours, theirs = (bench[f"peers.{p}"].forward(run, arrays)() for p in ("tinylit", "numpy"))
     np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-5, atol=1e-5)
+
+
+def small(w):
+    "The same work on less: long axes are 16 times shorter, images smaller, batches tiny."
+    if w.kind == "inference": return replace(w, shapes=[(1, 3, 32, 32)])
+    if w.kind == "training": return replace(w, shapes=[(2, *w.shapes[0][1:])], whole=(2,))
+    return replace(w, shapes=[tuple(n if n <= 8 else n // 16 for n in s) for s in w.shapes])
+
+
+@pytest.mark.parametrize("name", [f"{kind} {i}" for kind, n in KINDS.items() for i in range(n)])
+def test_rows_are_what_the_numpy_device_gives(bench, monkeypatch, name):
+    kind, i = name.split()
+    w = small([w for w in bench["workloads"].WORKLOADS if w.kind == kind][int(i)])
+    found = []
+    for device in DEVICES:
+        monkeypatch.setenv("TINYLIT_DEVICE", device)
+        call = bench["worker"].build(bench["peers.tinylit"], w)
+        found.append(bench["worker"].sample([call(), call()] if kind == "training" else call()))
+    assert all(bench["run"].agrees(w, found[0], other) for other in found[1:])
 
 
 def test_gradients_come_with_the_result(bench):
@@ -129,6 +152,7 @@ def test_resnet_takes_every_weight(bench):
 
 def test_every_target_names_what_is_measured(bench):
     t, names = bench["targets"], bench["workloads"].BY_NAME
+    assert Counter(w.kind for w in names.values()) == KINDS | {"inference": 2, "decoding": 1}
     assert not {*t.RATIOS, *t.SHARES} - set(names) and not set(t.MEANS) - {"best", *bench["run"].PEERS}
 
 
