@@ -8,7 +8,7 @@ __all__ = ['ORDER', 'stages', 'Compiled', 'Argument', 'schedule_of', 'canonical'
 
 # %% ../../nbs/27_realize.ipynb #4504a173
 import ctypes
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from ..graph.op import Op
@@ -41,13 +41,14 @@ def lifetimes(kernels: list[Kernel], kept) -> dict:
 # %% ../../nbs/27_realize.ipynb #26fe1f8b
 def plan(lives: dict) -> tuple[dict, int]:
     "Offsets for (bytes, first, last kernel): the largest first, each as low as it fits; the height."
-    placed, end = {}, 0
+    placed, end, alive = {}, 0, defaultdict(set)                # `alive`: what is placed, by kernel
     for t, (nbytes, first, last) in sorted(lives.items(), key=lambda item: -item[1][0]):
-        together = [u for u in placed if lives[u][1] <= last and first <= lives[u][2]]
+        steps = range(first, last + 1)
         placed[t] = 0
-        for u in sorted(together, key=placed.get):
+        for u in sorted(set().union(*map(alive.__getitem__, steps)), key=placed.get):
             if placed[t] + nbytes <= placed[u]: break
             placed[t] = max(placed[t], placed[u] + lives[u][0])
+        for step in steps: alive[step].add(t)
         end = max(end, placed[t] + nbytes)
     return placed, end
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OBJECTIONS', 'CHANGES', 'plan', 'Opt', 'endings', 'loops_of', 'closers', 'stores_in', 'in_parts', 'objection',
-           'apply', 'attempt', 'merge_loops', 'tiles', 'decisions', 'thread_opts', 'schedule']
+           'apply', 'changed', 'attempt', 'merge_loops', 'tiles', 'decisions', 'thread_opts', 'schedule']
 
 # %% ../../nbs/28_schedule.ipynb #550cac8c
 import math
@@ -184,13 +184,17 @@ CHANGES = dict(VECTOR=split, JAM=split, UNROLL=split, LOOP=split, PARALLEL=marke
 def apply(root: Node, opt: Opt) -> Node:
     "The kernel `root` after one decision. ValueError, with the reason, if results could change."
     if why := objection(root, opt): raise ValueError(why)
+    return changed(root, opt)
+
+def changed(root: Node, opt: Opt) -> Node:
+    "The kernel `root` after a decision that nothing speaks against."
     change, r = CHANGES[opt.kind], loops_of(root)[opt.axis]
     return change(root, r, opt.amount, opt.kind)
 
 def attempt(root: Node, opts: list[Opt]) -> Node:
     "`root` after those of `opts` that nothing speaks against."
     for opt in opts:
-        if not objection(root, opt): root = apply(root, opt)
+        if not objection(root, opt): root = changed(root, opt)
     return root
 
 # %% ../../nbs/28_schedule.ipynb #bbcbbb91

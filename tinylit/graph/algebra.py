@@ -182,7 +182,8 @@ def closes(n: Node) -> tuple:
 def ranges(n: Node) -> frozenset:
     "The loop variables that the value of `n` depends on."
     if n.op is Op.RANGE: return frozenset((n,))
-    return frozenset().union(*map(ranges, n.src)).difference(closes(n))
+    inside = frozenset().union(*map(ranges, n.src))
+    return inside.difference(closes(n)) if n.op in CLOSING else inside
 
 # %% ../../nbs/21_algebra.ipynb #64a39a08
 renewed = {   # op of an index -> the normal form of node `n` with other sources
@@ -195,7 +196,8 @@ renewed = {   # op of an index -> the normal form of node `n` with other sources
 # %% ../../nbs/21_algebra.ipynb #08de10fb
 def rebuild(n, new):
     "`n` with its sources replaced by `new[source]`; indices are put in normal form again."
-    src, arg = tuple(new[s] for s in n.src), n.arg
+    src, arg = tuple([new[s] for s in n.src]), n.arg
+    if src == n.src and n.op not in CLOSING: return n
     if n.op in renewed and arg is not None: return renewed[n.op](n, *src)
     if n.op in CLOSING:
         loops = [q for r in arg[1] for q in sorted(ranges(new.get(r, r)), key=order)]

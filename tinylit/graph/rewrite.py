@@ -54,21 +54,30 @@ def orders(n: Node) -> list[tuple]:
     both = n.op in COMMUTATIVE and n.src[0] is not n.src[1]
     return [n.src, n.src[::-1]] if both else [n.src]
 
-# %% ../../nbs/20_rewrite.ipynb #583537d2
-@cache
-def by_op(rules: tuple):
-    "op -> the rules that may fire at it, each with the operations it needs below."
-    table = {op: [] for op in Op}
-    for rule in rules:
-        needed = [s.op for s in rule[0].src if s.op]
-        for op in rule[0].op or Op: table[op].append((rule, needed))
-    return table
+# %% ../../nbs/20_rewrite.ipynb #a3dc59ff
+class Table(dict):
+    "(op, kind) of a node and of each source -> the rules that may fire there."
+    def __init__(self, rules: tuple): self.rules = rules
+    def __missing__(self, places: tuple):
+        here, *below = places
+        def may(p, place):
+            op, kind = place
+            return (not p.op or op in p.op) and kind in p.kinds
+        def fit(p, src): return all(map(may, p.src, src))
+        self[places] = found = []
+        for p, better in self.rules:
+            if may(p, here) and (fit(p, below) or fit(p, below[::-1])): found.append((p, better))
+        return found
 
-def fire(n: Node, table: dict) -> tuple:
+def places(n: Node) -> tuple:
+    "What a row of the table is found by."
+    return tuple([(x.op, x.dtype.kind) for x in (n, *n.src)])
+
+table_of = cache(Table)
+
+def fire(n: Node, table: Table) -> tuple:
     "What is better than `n`, and the first rule that knows it; or `n` and None."
-    have = {s.op for s in n.src}
-    for (pattern, better), needed in table[n.op]:
-        if any(map(have.isdisjoint, needed)): continue
+    for pattern, better in table[places(n)]:
         for bound in matches((pattern,), (n,), {}):
             m = better(n, **bound)
             if n.shape and not m.shape: m = m.expand(n.shape)       # a number: the same everywhere
@@ -79,7 +88,7 @@ def fire(n: Node, table: dict) -> tuple:
 def rewrite(roots: list[Node], rules: list[tuple], seen=None) -> list[Node]:
     """`roots` improved by `rules`, sources first, until none fires;
     `seen(node, better, rule)` is told of each firing."""
-    table, done = by_op(tuple(rules)), {}
+    table, done = table_of(tuple(rules)), {}
     def improve(roots, fired):
         for n in toposort(*roots, stop=done):
             if n in done: continue
