@@ -11,6 +11,7 @@ from .compiler.expand import expand
 from .compiler.numerics import numerics
 from .compiler.layout import packs
 from .compiler.stage import rows
+from .compiler.search import search
 from .jit import jit
 from .backend.device import device
 from .grad import grad
