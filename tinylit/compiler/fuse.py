@@ -147,7 +147,7 @@ class Fuser:
 # %% ../../nbs/26_fuse.ipynb #36cf08e5
 class Group:
     "Writes that share a kernel, what they read, and how many of their outermost loops they share."
-    def __init__(self, number: int, needed: set):
+    def __init__(self, number: int, needed: set = frozenset()):
         self.writes, self.reads, self.shared = [], set(), 0
         self.bit = 1 << number
         self.upto = self.bit | earlier(needed)
