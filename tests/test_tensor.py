@@ -791,3 +791,13 @@ def test_positions_are_on_the_device_of_what_they_name(device):
 
 def test_a_graph_is_no_index(device):
     with pytest.raises(TypeError, match="Node"): Tensor([1.0, 2.0])[Tensor([1]).node]
+
+
+@pytest.mark.parametrize("shape", ((1 << 18,), (3, 1 << 19), (1000, 1009), (0, 5), (1 << 19, 1)))
+def test_long_reductions(shape):
+    "What is reduced in parts, and what is just not, is what numpy says."
+    x = np.random.default_rng(1).standard_normal(shape).astype("float32")
+    t = Tensor(x, device="c")
+    np.testing.assert_allclose(t.sum().item(), x.sum(dtype="d"), rtol=1e-5, atol=1e-2)
+    np.testing.assert_allclose((t * 2).sum(-1).numpy(), 2 * x.sum(-1, dtype="d"), rtol=1e-5, atol=1e-2)
+    if x.size: assert t.max().item() == x.max()
