@@ -64,15 +64,18 @@ def index_of(k, device):
     raise IndexError(f"an index of {k.dtype}: indices are integers; "
                      "for a mask use mask.where(x, y)")
 
-# %% ../../nbs/13b_lookup.ipynb #1f5dafd1
+# %% ../../nbs/13b_lookup.ipynb #109a2236
+def from_front(i: Tensor, n: int) -> Tensor:
+    "Places on an axis of size `n`: negative ones count from the end, all stay inside."
+    v, i = i.own.arg, i.int()
+    if i.own.op is Op.VAR and 0 <= v.lo and v.hi < n: return i
+    return i.clip(-n, n - 1) + (i < 0).where(n, 0)
+
 def flat_index(indices: list, sizes: list):
-    "One index into flattened axes of `sizes`: negative ones count from the end, all stay inside."
+    "One index into flattened axes of `sizes`."
     place = 0
     for i, n in zip(indices, sizes):
-        if isinstance(i, Tensor):
-            i = i.int()
-            i = i.clip(-n, n - 1) + (i < 0).where(n, 0)
-        place = place * n + i
+        place = place * n + (from_front(i, n) if isinstance(i, Tensor) else i)
     return place
 
 # %% ../../nbs/13b_lookup.ipynb #a66e1829
@@ -108,11 +111,10 @@ def put_row(x, keys: list, value):
     def one(k): return isinstance(k, (int, Tensor))
     whole = {Tensor: lambda k: slice(None), int: lambda k: slice(k, k + 1)}
     part = x[tuple(whole.get(type(k), lambda k: k)(k) for k in keys)]             # with all axes
-    here = Tensor(True, device=x.device)
-    for axis, (k, n) in enumerate(zip(keys, part.shape)):
-        if isinstance(k, Tensor):
-            column = flat_index([k], [n]).eq(x.iota(n)).reshape(n, *[1] * (part.ndim - 1 - axis))
-            here = here & column
+    def column(axis, k, n): return x.iota(n).eq(from_front(k, n)).reshape(n, *[1] * (part.ndim - 1 - axis))
+    axes = enumerate(zip(keys, part.shape))
+    here, *others = [column(a, k, n) for a, (k, n) in axes if isinstance(k, Tensor)]
+    for c in others: here = here & c
     shape = [n for k, n in zip(keys, part.shape) if not one(k)]
     new = value_for(x, value).expand(shape)
     new = new.reshape([1 if one(k) else n for k, n in zip(keys, part.shape)])
