@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['AMOUNTS', 'KERNEL', 'SCHEDULE', 'moves', 'predicted', 'follow', 'fastest', 'begun', 'search']
 
-# %% ../../nbs/36_search.ipynb #ef4ccff7
-import json
+# %% ../../nbs/36_search.ipynb #84236370
 import math
 import os
 import time
@@ -84,13 +83,13 @@ def fastest(root: Node, limits: dict, width: int, clock: Callable, seconds: floa
         kernel, end = follow(root, path, limits), time.perf_counter() + seconds / 2
         forms.setdefault(renumbered(kernel), (path, kernel))
         times |= beam(renumbered(kernel), forms, limits, width, clock, end)
-    default = next(iter(forms))
+    default, *_ = forms
     best = sorted(times, key=times.get)[:8]
     best = [default, *(f for f in best if times[f] < 2 * times[best[0]])]
     kernels = [forms[f][1] for f in best]
     rounds = dict(zip(best, zip(clock(kernels), clock(kernels), clock(kernels))))
     winner = min(best, key=lambda f: min(rounds[f]))
-    sure = all(x < .97 * y for x, y in zip(rounds[winner], rounds[default]))
+    sure = all(max(x, QUICK) < .97 * y for x, y in zip(rounds[winner], rounds[default]))
     return forms[winner if sure else default]
 
 # %% ../../nbs/36_search.ipynb #fb8a9caa
@@ -103,6 +102,7 @@ def begun() -> float:
 
 def search(root: Node, limits: dict) -> Node:
     "The kernel `root` under the fastest schedule found; if none is asked for, the default one."
+    import json
     width = os.environ.get("TINYLIT_SEARCH") or "0"
     if not width.isdecimal(): raise ValueError(f"TINYLIT_SEARCH={width} is not 0, 1, 2, ...")
     if not (width := int(width)): return schedule(root, limits)
