@@ -29,7 +29,8 @@ HERE = Path(__file__).resolve().parent
 PEERS = ["numpy", "torch", "torch_compile", "jax", "onnxruntime", "tinygrad"]
 THEIRS = Path(os.environ.get("TINYLIT_PEERS", HERE.parent / ".venv-peers")) / "bin" / "python"
 BURST = 0.05            # seconds of runs before the next library has its turn
-ENOUGH = 3.0            # seconds of runs after which a library's turns on a workload end, if it had a few
+ENOUGH = 2.0            # seconds of runs after which a library's turns on a workload end
+SLOW = 1.0              # seconds: the last run before its turns counts, too
 
 
 def environment(threads: int) -> dict[str, str]:
@@ -56,7 +57,7 @@ class Peer:
         "The next line from the process; its last words if it has ended."
         if line := self.process.stdout.readline(): return json.loads(line)
         self.log.seek(0)
-        return {"failed": (self.log.read().strip().splitlines() or ["no word"])[-1]}
+        return {"failed": (self.log.read().strip().splitlines() or [f"ended with status {self.process.wait()}"])[-1]}
 
     def ask(self, **request) -> dict:
         "An answer from the process, which stands still before and after: threads that spin would take the others' time."
@@ -106,13 +107,14 @@ def odd_ones(w: Workload, samples: dict[str, list]) -> list[str]:
 
 def measure(w: Workload, peers: list[Peer], rounds: int) -> dict[str, dict]:
     "For each library: its first call, median and least seconds, or why there are none."
-    out, seconds = {p.name: p.ask(build=w.name) for p in peers}, {}
+    out = {p.name: p.ask(build=w.name) for p in peers}
     running = [p for p in peers if "first" in out[p.name]]
+    seconds = {p: [t for t in out[p.name]["warm"][-1:] if t > SLOW] for p in running}
     for turn in range(rounds):
         k = turn % max(len(running), 1)
         for p in running[k:] + running[:k]:
-            had = seconds.setdefault(p, [])
-            if len(had) >= 3 and sum(had) > ENOUGH: continue
+            had = seconds[p]
+            if sum(had) > ENOUGH: continue
             once = statistics.median(had or out[p.name]["warm"])
             answer = p.ask(run=min(50, max(2, round(BURST / once))))
             if "seconds" not in answer: out[p.name] = answer            # it has died

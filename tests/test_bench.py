@@ -104,7 +104,7 @@ def test_disagreement_is_seen(bench):
 def test_a_library_that_fails_while_it_runs_is_left_out(bench):
     class Dying:
         name = "dying"
-        def ask(self, **request): return {"first": 1.0, "warm": [1.0], "sample": [[1.0]]} if "build" in request else {"failed": "gone"}
+        def ask(self, **request): return {"first": 1.0, "warm": [0.1], "sample": [[1.0]]} if "build" in request else {"failed": "gone"}
     w = bench["workloads"].BY_NAME["matmul 256"]
     assert bench["run"].measure(w, [Dying()], rounds=3) == {"dying": {"failed": "gone"}}
 
