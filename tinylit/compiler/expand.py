@@ -57,10 +57,14 @@ def widened(root: Node) -> Node:
         else: new[n] = Node(n.op, n.dtype, tuple(src), n.arg)
     return new[root]
 
+CONDITIONS = {(Op.WHERE, 0), (Op.LOAD, 1)}      # one for all lanes stays one
+
 def in_lanes(n: Node, src: list[Node], wide: int) -> Node:
     "`n` of several lanes, on sources of as many. A bool is 32 bits in a lane, a byte in memory."
     d, memory = vec(n.dtype, wide), n.op in (Op.LOAD, Op.STORE)
-    src = [s if memory and is_index(s) else spread(s, wide) for s in src]
+    def single(i, s):                                          # where it is, and whether it is
+        return memory and is_index(s) or lanes(n.src[i]) == 1 and (n.op, i) in CONDITIONS
+    src = [s if single(i, s) else spread(s, wide) for i, s in enumerate(src)]
     stored = vec(dtypes.uint8, wide) if memory and d.is_bool else d
     if n.op is Op.STORE: src[1] = src[1].cast(stored)
     y = Node(n.op, stored, tuple(src), n.arg)
@@ -105,10 +109,11 @@ def lanes_text(r, n: Node) -> str:
 def lane_load(r, n: Node) -> str:
     "One vector load if lanes are neighbours, else element by element; under a guard, what passes."
     f, d, b, step = n.src[0], short(n.dtype), f"b{n.arg[0]}", ramp_step(n.src[0])
-    if n.arg[1]: return guarded(r, n, step)
-    if step == 1: return f"*({d} *)({b} + {r.index(f)})"
-    if step: return f"take_{d}({b} + {r.index(f)}, {step})"
-    return each(n.dtype, lambda i: f"{b}[{r.index(f, i)}]")
+    if n.arg[1] and n.src[1].dtype.lanes > 1: return guarded(r, n, step)
+    if step == 1: text = f"*({d} *)({b} + {r.index(f)})"
+    elif step: text = f"take_{d}({b} + {r.index(f)}, {step})"
+    else: text = each(n.dtype, lambda i: f"{b}[{r.index(f, i)}]")
+    return f"({r.name(n.src[1])} ? {text} : all_{d}(0))" if n.arg[1] else text
 
 def guarded(r, n: Node, step: int | None) -> str:
     "A load of those lanes that pass."
@@ -137,6 +142,11 @@ def mask_text(r, n: Node, rule: str = "") -> str:
     text = r.fill(rule.replace("<", ">") if d.is_bool else rule, n)
     return text if mask_of(d).bits == 32 else converted(text, n.dtype)
 
+def where_text(r, n: Node) -> str:
+    "A choice for each lane; or one for all."
+    (c, x, y), d = map(r.argument, n.src), short(n.dtype)
+    return r.fill("where", n) if n.src[0].dtype.lanes > 1 else f"({c} ? ({d}){x} : ({d}){y})"
+
 def lane_cast(r, n: Node) -> str:
     "Lanes of one dtype as lanes of another."
     (x,), d = n.src, n.dtype
@@ -149,7 +159,7 @@ def lane_cast(r, n: Node) -> str:
 FOLDS = {Op.ADD: "sum", Op.MUL: "product", Op.MAX: "largest"}
 
 lane_code.update({      # op -> a format of its sources' texts, a helper, or a rule
-    Op.LT: mask_text, Op.LE: mask_text, Op.EQ: mask_text, Op.CAST: lane_cast, Op.WHERE: "where",
+    Op.LT: mask_text, Op.LE: mask_text, Op.EQ: mask_text, Op.CAST: lane_cast, Op.WHERE: where_text,
     Op.BITCAST: lambda r, n: r.fill(f"(({short(n.dtype)}){{}})", n),
     Op.FOLDLANES: lambda r, n: r.fill("any" if n.dtype.is_bool else FOLDS[n.arg], n),
     Op.LANES: lanes_text, Op.LOAD: lane_load, Op.STORE: lane_store,

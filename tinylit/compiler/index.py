@@ -91,13 +91,18 @@ source_index = {      # op -> the index at which it reads its source
     Op.WINDOW:  windowed,
     **dict.fromkeys((Op.DETACH, Op.CONTIGUOUS), lambda n, idx: idx)}
 
-# %% ../../nbs/22_index.ipynb #52cf8efe
+# %% ../../nbs/22_index.ipynb #f13f22ad
+def granted(f, n):
+    "Whether a guard is needed for the index `f` to lie within an axis of size `n`."
+    low, high = bounds(f)
+    return low < 0 or high >= n or any(a.op is Op.WITHIN for a in toposort(f))
+
 def elsewhere(k, n, idx, gate):
-    "A movement asks at another index; conditions on what that does not follow protect nothing, and go."
-    idx = tuple(source_index[n.op](n, idx))
-    moving = used(idx)
+    "A movement asks at another index; conditions that protect no part of it go."
+    idx, x = tuple(source_index[n.op](n, idx)), n.src[0]
+    moving = used(f for f, size in zip(idx, x.shape) if granted(f, size))
     gate = frozenset(c for c in gate if ranges(c) & moving)
-    return [(n.src[0], idx, gate)]
+    return [(x, idx, gate)]
 
 # %% ../../nbs/22_index.ipynb #f0cb6da0
 def both(a, b):
@@ -139,8 +144,11 @@ def guarded(gate, x, fill):
     "`x` where `gate` holds, else `fill`."
     if not gate: return x
     if same(fill, 0) and gate <= needs(x): return x                # -0.0 is another number
-    src = joined(gate), x, const(fill, x.dtype)
-    return Node(Op.WHERE, x.dtype, src)
+    condition, fill = joined(gate), const(fill, x.dtype)
+    if x.op is Op.WHERE and x.src[2] is fill:
+        inner, x, _ = x.src
+        condition = both(condition, inner)
+    return Node(Op.WHERE, x.dtype, (condition, x, fill))
 
 # %% ../../nbs/22_index.ipynb #c911f736
 def where_it_is(k, n, idx, gate):

@@ -231,10 +231,11 @@ def panels(root: Node, x: Node, limits: dict) -> Iterator[list[Opt]]:
         outs = [q for q in inside(root, x, r) if not in_tile(q) and q not in ends]
         for n in range(1, len(outs) + 1):
             yield [Opt("OUTER", q.arg[0]) for q in outs[n - 1::-1]] + [Opt("STAGE", r.arg[0], x.arg[0])]
-    sums = [q for q in loops if q in ends and not in_tile(q)]
-    if free and len(sums) > 1 and sums[0] in steps:
+    sums = [q for q in steps if q in ends and not in_tile(q)]
+    if free and len(sums) > 1:
+        far = max(sums, key=steps.get)
         even = min(free, key=lambda r: (size(r) % limits["threads"] > 0, -size(r)))
-        yield [*shares(even, limits), Opt("ACCUMULATE", sums[0].arg[0], 1)]
+        yield [*shares(even, limits), Opt("ACCUMULATE", far.arg[0], 1)]
 
 def shares(r: Node, limits: dict) -> list[Opt]:
     "The loop `r` in one share for each thread, outside of all others."

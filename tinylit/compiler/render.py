@@ -13,6 +13,7 @@ from ..graph.op import ELEMENTWISE, Op
 from ..graph.dtype import DType, bounds_of, dtypes, vec
 from ..graph.node import Node
 from ..graph.algebra import bounds
+from ..graph.rewrite import same
 from ..backend.device import bfloat16_bits
 from .index import values_of
 from .place import in_scratch, is_index, operands, statements
@@ -84,10 +85,12 @@ def start_text(r, n: Node) -> str:
     return f"{ctype(n.dtype)} {r.named(n.arg, 'a')} = {r.argument(identity(n.arg))};"
 
 def step_text(r, n: Node) -> str:
-    "One more element into an accumulator."
+    "One more element into an accumulator, or none where a condition makes it 0."
     op, (x,), acc = n.arg.arg[0], n.src, r.name(n.arg)
     if op is Op.MAX: return f"{acc} = {max_text(r, Node(op, n.dtype, (x, n.arg)))};"
-    return f"{acc} {'+' if op is Op.ADD else '*'}= {r.name(x)};"
+    if op is Op.MUL: return f"{acc} *= {r.name(x)};"
+    some = x.op is Op.WHERE and x.src[0].dtype.lanes == 1 and same(x.src[2].arg, 0)
+    return f"if ({r.name(x.src[0])}) {acc} += {r.name(x.src[1])};" if some else f"{acc} += {r.name(x)};"
 
 # %% ../../nbs/24_render.ipynb #216fb916
 code: dict[Op, str | Callable] = {   # op -> a format of its sources' texts, a helper, or a rule
