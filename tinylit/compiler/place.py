@@ -73,8 +73,9 @@ def place(root: Node) -> Node:
     "The statements of the kernel `root` inside their loops, as one BLOCK."
     def kin(n): return closes(n) or n
     family = grouped(root, kin)
-    def sources(n): return [s for m in family[kin(n)] for s in m.src]
-    order = toposort(root, sources=sources)
+    relatives = {n: group for group in family.values() for n in group if len(group) > 1}
+    def sources(n): return [s for m in relatives.get(n, [n]) for s in m.src]
+    order = toposort(root, sources=sources) if relatives else warm(root)
     ends = {r: (at, -i) for at, n in enumerate(order) for i, r in enumerate(closes(n))}
     lines = {r: [] for r in (None, *ends)}              # None is outside of all loops
     for first, *others in map(family.get, dict.fromkeys(map(kin, order))):
@@ -93,8 +94,9 @@ def place(root: Node) -> Node:
 def twins(root: Node) -> dict[Node, Node]:
     "Loop variable -> the variable of an earlier loop of the same sizes, in the same place."
     def alike(n): return closes(n) and (depth(n), ranges(n), n.op, *(r.arg[1:] for r in closes(n)))
-    found = {}
-    for first, *rest in grouped(root, alike).values():
+    found, groups = {}, grouped(root, alike)
+    groups.pop((), None)                                # these close nothing
+    for first, *rest in groups.values():
         for n in rest: found |= zip(closes(n), closes(first))
     return {a: b for a, b in found.items() if a is not b}
 

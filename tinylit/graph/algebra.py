@@ -45,8 +45,8 @@ def linear(parts, constant: int = 0) -> Node:
         if x.op is Op.LINEAR: constant += k * x.arg[1]
         for a, c in terms(x): total[a] = total.get(a, 0) + k * c
     if undone := taken_back(total): return linear([*total.items(), *undone], constant)
-    atoms = tuple(sorted((a for a, c in total.items() if c), key=order))
-    return Node(Op.LINEAR, INDEX, atoms, (tuple(total[a] for a in atoms), constant))
+    atoms = sorted([a for a, c in total.items() if c], key=order)
+    return Node(Op.LINEAR, INDEX, tuple(atoms), (tuple([total[a] for a in atoms]), constant))
 
 # %% ../../nbs/21_algebra.ipynb #3604048d
 def taken_back(total):
@@ -163,7 +163,8 @@ def within(t: Node, n: int, s: int = 1) -> Node:
     if s == 1 and clamp(t, 0, n - 1) is t: return t
     return form(Node(Op.WITHIN, INDEX, (t,), (n, s)))
 
-# %% ../../nbs/21_algebra.ipynb #e5d7e1d5
+# %% ../../nbs/21_algebra.ipynb #0e7f627f
+@analysis
 def plain(f: Node) -> Node:
     "`f` with every WITHIN replaced by what it stands for: for use where the guard around it holds."
     while w := next((a for a in toposort(f) if a.op is Op.WITHIN), None):
