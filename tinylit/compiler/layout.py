@@ -159,6 +159,7 @@ def alone(root: Node, r: Node, opt: Opt) -> bool:
     "Whether no loop would stand inside of `r`."
     return not all(divided(root, c, opt.amount)[1] for c in closers(root, r))
 
+# %% ../../nbs/33_tiles.ipynb #f1e08940
 ROOM = 1 << 20      # elements of scratch memory that a thread may have
 CHANGES |= {"STAGE": staged, "ACCUMULATE": accumulated, **dict.fromkeys(("VECTOR", "JAM", "UNROLL"), roomy)}
 OBJECTIONS |= {
@@ -259,4 +260,5 @@ def columns(root: Node, limits: dict) -> list[Opt]:
         if math.prod(map(size, outs)) * c.dtype.itemsize <= limits["cache"]: return opts
     return []
 
+# %% ../../nbs/33_tiles.ipynb #bf033960
 plan[1:1] = [packs, columns]
