@@ -170,7 +170,7 @@ def test_a_guard_grants_bounds_where_it_holds(f, n, s, k, c):
 @given(forms(), forms(1), forms(1))
 def test_replace_a_loop_by_a_form(f, g, h):
     i, j, *_ = LOOPS
-    new, = replace([f], {i: g, j: h})
+    new = replace(f, {i: g, j: h})
     is_normal(new)
     assert values(new) == [value(f, {**at, i: value(g, at), j: value(h, at)}) for at in POINTS]
     assert ranges(new) <= ranges(f) - {i, j} | ranges(g) | ranges(h)
@@ -180,10 +180,10 @@ def test_a_loop_that_is_split_ends_as_two():
     long, outer, lane = loop(0, 64), loop(1, 8), loop(2, 8)
     load = Node(Op.LOAD, dtypes.float32, (linear([(long, 3)], 1),), (0, False))
     total = Node(Op.REDUCE, dtypes.float32, (load,), (Op.ADD, (long,)))
-    new, = replace([total], {long: linear([(lane, 1), (outer, 8)])})
+    new = replace(total, {long: linear([(lane, 1), (outer, 8)])})
     assert new.arg == (Op.ADD, (outer, lane)) and not ranges(new)
     assert new.src[0].src[0] is linear([(outer, 24), (lane, 3)], 1)
-    assert replace([total], {long: num(5)}) == [Node(Op.LOAD, dtypes.float32, (num(16),), (0, False))]
+    assert replace(total, {long: num(5)}) is Node(Op.LOAD, dtypes.float32, (num(16),), (0, False))
     assert coefficient(new.src[0].src[0], outer) == 24 and coefficient(num(3), outer) == 0
 
 

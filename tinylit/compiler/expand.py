@@ -41,11 +41,11 @@ def ramped(root: Node, r: Node) -> Node:
     "The loop `r` as lanes: an index becomes base + ramp, a reduction folds its lanes at the end."
     ramp = {r: form(Node(Op.RAMP, INDEX, (), size(r)))}
     def folded(c):
-        inner, = replace([c], ramp)
+        inner = replace(c, ramp)
         if lanes(inner) == 1: inner = spread(inner, size(r))          # the sum of a constant
         return Node(Op.FOLDLANES, c.dtype, (inner,), c.arg[0])
-    def wide(c): return folded(c) if c.op is Op.REDUCE else replace([c], ramp)[0]
-    return replace([root], {c: wide(c) for c in closers(root, r)})[0]
+    def wide(c): return folded(c) if c.op is Op.REDUCE else replace(c, ramp)
+    return replace(root, {c: wide(c) for c in closers(root, r)})
 
 # %% ../../nbs/29_expand.ipynb #94a85535
 def widened(root: Node) -> Node:

@@ -268,7 +268,7 @@ def build(group: Group, scratch: dict = {}) -> Kernel:
         new = {r: loop(next(first.numbers), size(r)) for r in own}
         if w.reads.keys() & w.written.keys():
             new |= {n: known[n.src[:2]] for n in toposort(store, sources=values_of) if n.src[:2] in known}
-        if new: store, = replace([store], new | {s: s for s in stores})
+        if new: store = replace(store, new | {s: s for s in stores})
         if not closes(store): known[store.src[0], store] = store.src[1]
         stores.append(store)
         w.written[w.holder] = *w.written.get(w.holder, ()), store

@@ -261,7 +261,7 @@ def settled(k: Frame, x: Node) -> Node:
         for q in toposort(*found.values(), sources=sources):
             if q in k.answers: continue
             k.answers[q] = made(k, *q) if q in k.asked else read(k, *q)
-        x, = replace([x], {n: k.answers[q] for n, q in found.items()})
+        x = replace(x, {n: k.answers[q] for n, q in found.items()})
     return x
 
 def at(k: Frame, x: Node, idx: tuple, stored=()) -> Node:

@@ -49,11 +49,11 @@ def coordinates(x: Node, loops: list[Node], numbers: Iterator) -> tuple[Node, di
     for group in alike(x, loops):
         u, whole = loop(next(numbers), sum(size(q) - 1 for q in group) + 1), form(*group)
         zeros = dict.fromkeys(group, num(0))
-        one, = replace([x], zeros | {group[0]: form(u)})
-        if len(group) > 1 and replace([one], {u: whole})[0] is x: new = {u: whole}
+        one = replace(x, zeros | {group[0]: form(u)})
+        if len(group) > 1 and replace(one, {u: whole}) is x: new = {u: whole}
         else:
             new = {loop(next(numbers), *q.arg[1:]): form(q) for q in group}
-            one, = replace([x], {q: form(u) for q, u in zip(group, new)})
+            one = replace(x, {q: form(u) for q, u in zip(group, new)})
         x, found = one, found | new
     return x, found
 
@@ -75,7 +75,7 @@ def staged(root: Node, r: Node, slot: int, kind: str) -> Node:
         place = flatten(map(form, fresh), shape)
         store = Node(Op.STORE, x.dtype, (place, copy), (memory, fresh))
         new[x] = Node(Op.LOAD, x.dtype, (flatten(where, shape), store), (memory, False))
-    root, = replace([root], new)
+    root = replace(root, new)
     last = [closes(y.src[1])[-1] for y in new.values()]
     return attempt(root, [Opt("VECTOR", u.arg[0], 16) for u in last if not in_tile(u)])
 
@@ -110,11 +110,11 @@ def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
         first, turn = fresh(outs), fresh([*outs, *closes(c)])
         rest = tuple(q for q in closes(c) if q is not r)
         part = Node(Op.REDUCE, c.dtype, c.src, (c.arg[0], rest))
-        part, = replace([part], {q: form(u) for q, u in turn.items()})
+        part = replace(part, {q: form(u) for q, u in turn.items()})
         old = load(turn, store(identity(c), first, outs, *map(form, kept)), form(turn[r]))
         step = Node(c.arg[0], c.dtype, (old, part))
         new[c] = load({}, store(step, turn, [r, *outs]))
-    return replace([root], new)[0]
+    return replace(root, new)
 
 # %% ../../nbs/33_tiles.ipynb #74512cad
 def filled(root: Node, r: Node) -> dict:

@@ -102,7 +102,7 @@ def twins(root: Node) -> dict[Node, Node]:
 
 def shared(root: Node) -> Node:
     "`root` with equal loops made one, until no two are equal."
-    while same := twins(root): root, = replace([root], same)
+    while same := twins(root): root = replace(root, same)
     return root
 
 # %% ../../nbs/23_place.ipynb #9d8531a6

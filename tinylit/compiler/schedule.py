@@ -72,7 +72,7 @@ def split(root: Node, r: Node, n: int, kind: str) -> Node:
     if size(r) % n and once: return peel(root, r, inner, numbers)
     tiles = math.ceil(size(r) / n)
     start = scale(counter(r, tiles), n)
-    return replace([root], {r: form(clamp(start, 0, size(r) - n), inner)})[0]
+    return replace(root, {r: form(clamp(start, 0, size(r) - n), inner)})
 
 def counter(r: Node, n: int) -> Node:
     "The loop `r` with `n` iterations, as a form; a single one needs no loop."
@@ -110,7 +110,7 @@ def peel(root: Node, r: Node, inner: Node, numbers: Iterator) -> Node:
 # %% ../../nbs/28_schedule.ipynb #94d415e2
 def in_parts(root: Node, where: list[Node], mappings: list[dict]) -> Node:
     "What ends at `where` once for each mapping of loops: reductions joined, stores side by side."
-    new = {c: [replace([c], m)[0] for m in mappings] for c in where}
+    new = {c: [replace(c, m) for m in mappings] for c in where}
     for c in where:
         def joined(a, b): return Node(c.arg[0], c.dtype, (a, b))
         if c.op is Op.REDUCE: new[c] = [chain(joined, new[c])]
@@ -124,14 +124,14 @@ def in_parts(root: Node, where: list[Node], mappings: list[dict]) -> Node:
 def marked(root: Node, r: Node, n: int, kind: str) -> Node:
     "The loop `r` given another kind."
     new = loop(r.arg[0], size(r), kind)
-    return replace([root], {r: new})[0]
+    return replace(root, {r: new})
 
 def outer(root: Node, r: Node, *_) -> Node:
     "The loop `r` moved outside of the others that end with it."
     def moved(c):
         what, loops = c.arg
         return Node(c.op, c.dtype, c.src, (what, tuple(sorted(loops, key=lambda q: q is not r))))
-    return replace([root], {c: moved(c) for c in closers(root, r)})[0]
+    return replace(root, {c: moved(c) for c in closers(root, r)})
 
 # %% ../../nbs/28_schedule.ipynb #90b923ac
 def moves(f: Node, r: Node) -> bool:
@@ -209,7 +209,7 @@ def merge_loops(root: Node) -> Node:
         walked = [coefficient(f, a) == size(b) * coefficient(f, b) for f in forms]
         if not all(walked): continue
         joined = loop(max(loops_of(root)) + 1, size(a) * size(b))
-        merged, = replace([root], {a: num(0), b: form(joined)})
+        merged = replace(root, {a: num(0), b: form(joined)})
         return merge_loops(merged)
     return root
 

@@ -47,7 +47,7 @@ def predicted(root: Node, limits: dict) -> float:
 def renumbered(root: Node) -> Node:
     "`root` with its loops numbered in order: the same decisions in any order are one node."
     new = {r: loop(i, *r.arg[1:]) for i, r in enumerate(loops_of(root).values())}
-    return replace([root], new)[0]
+    return replace(root, new)
 
 # %% ../../nbs/36_search.ipynb #5a5934bd
 QUICK = 5e-6        # seconds; in a kernel that takes less there is nothing to win

@@ -25,11 +25,10 @@ def effort(x: Node, r: Node) -> int:
 def common(root: Node, r: Node, q: Node) -> tuple | None:
     "The dearest value that is computed in the loop `r`, then again in `q`: as it stands in both."
     there = {n for n in toposort(root) if q in ranges(n)}
-    values = [n for n in toposort(root) if r in ranges(n) and n.op in ELEMENTWISE]
-    pairs = zip(values, replace(values, {r: form(q)}))
-    again = [(x, y) for x, y in pairs if y in there and effort(x, r) >= HEAVY]
-    def cost(pair): return effort(pair[0], r)
-    return max(again, key=cost, default=None)
+    def cost(x): return effort(x, r) if r in ranges(x) and x.op in ELEMENTWISE else 0
+    dearest = sorted(toposort(root), key=cost, reverse=True)
+    pairs = ((x, replace(x, {r: form(q)})) for x in dearest if cost(x) >= HEAVY)
+    return next((pair for pair in pairs if pair[1] in there), None)
 
 # %% ../../nbs/35_attention.ipynb #ed5161db
 def reused(root: Node, r: Node, number: int, kind: str) -> Node:
@@ -40,7 +39,7 @@ def reused(root: Node, r: Node, number: int, kind: str) -> Node:
     c = closers(root, r)[0]
     store = Node(Op.STORE, x.dtype, (form(r), x), (memory, closes(c)))
     load = Node(Op.LOAD, x.dtype, (form(q), store), (memory, False))
-    return replace([root], {y: load})[0]
+    return replace(root, {y: load})
 
 # %% ../../nbs/35_attention.ipynb #51cba798
 def waits(root: Node, r: Node, q: Node) -> bool:

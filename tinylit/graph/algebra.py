@@ -169,7 +169,7 @@ def plain(f: Node) -> Node:
     "`f` with every WITHIN replaced by what it stands for: for use where the guard around it holds."
     while w := next((a for a in toposort(f) if a.op is Op.WITHIN), None):
         whole, _ = divmod_form(w.src[0], w.arg[1])
-        f, = replace([f], {w: whole})
+        f = replace(f, {w: whole})
     return f
 
 # %% ../../nbs/21_algebra.ipynb #87c61354
@@ -207,6 +207,6 @@ def rebuild(n, new):
     return Node(n.op, n.dtype, src, arg)
 
 # %% ../../nbs/21_algebra.ipynb #6ab3260d
-def replace(roots: list[Node], mapping: dict[Node, Node]) -> list[Node]:
-    "`roots` with loop variables replaced by forms (or anything by anything), in normal form."
-    return substitute(roots, mapping, rebuild)
+def replace(root: Node, mapping: dict[Node, Node]) -> Node:
+    "`root` with loop variables replaced by forms (or anything by anything), in normal form."
+    return substitute([root], mapping, rebuild)[0]
