@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOOPING', 'WEIGHT', 'BALANCE', 'WRITTEN', 'LOOK_BACK', 'SMALL', 'FAR', 'Write', 'Fuser', 'Group', 'earlier',
-           'Grouper', 'Kernel', 'passing', 'build', 'legal_kernels', 'fuse']
+           'Grouper', 'passing', 'Kernel', 'build', 'legal_kernels', 'fuse']
 
 # %% ../../nbs/26_fuse.ipynb #a5110ff7
 import math
@@ -237,6 +237,16 @@ class Grouper(Fuser):
         self.wait(g, readers)
         return True
 
+# %% ../../nbs/26_fuse.ipynb #463f9d44
+def passing(group: Group, fuser: Fuser) -> dict:
+    "What only `group` reads, if it fits the cache: value -> its name as scratch memory, axes it lacks."
+    turns = math.prod(group.writes[0].shape[:group.shared])
+    def only_here(n):
+        others = n in fuser.roots or n.op in WRITTEN or n.numel * n.dtype.itemsize > fuser.limits["cache"] * turns
+        return not others and all(g is group for g in fuser.groups if n in g.reads)
+    found = filter(only_here, dict.fromkeys(w.holder for w in group.writes))
+    return {n: (f"w{i}", group.shared) for i, n in enumerate(found)}
+
 # %% ../../nbs/26_fuse.ipynb #cb21e7f6
 @dataclass
 class Kernel:
@@ -247,15 +257,6 @@ class Kernel:
     def results(self) -> set:
         "What it writes."
         return {self.buffers[s.arg[0]] for s in self.sink.src}
-
-def passing(group: Group, fuser: Fuser) -> dict:
-    "What only `group` reads, if it fits the cache: value -> its name as scratch memory, axes it lacks."
-    turns = math.prod(group.writes[0].shape[:group.shared])
-    def only_here(n):
-        others = n in fuser.roots or n.op in WRITTEN or n.numel * n.dtype.itemsize > fuser.limits["cache"] * turns
-        return not others and all(g is group for g in fuser.groups if n in g.reads)
-    found = filter(only_here, dict.fromkeys(w.holder for w in group.writes))
-    return {n: (f"w{i}", group.shared) for i, n in enumerate(found)}
 
 def build(group: Group, scratch: dict = {}) -> Kernel:
     "A group as one indexed graph, all in the loops and with the arguments of its first write."
