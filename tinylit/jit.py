@@ -210,7 +210,6 @@ class Capture:
 
     def tangled(self, given: list[Tensor]) -> bool:
         "Whether something that is changed has another name here, or is part of something else."
-        if not self.changed: return False
         roots = [id(root(t)) for t in given]
         if not self.risky.isdisjoint(roots): return True
         return any(roots.count(id(given[k])) != 1 for k in self.written)
@@ -221,8 +220,8 @@ class Capture:
         for words, n in self.drawn:
             for v, word in zip(words, stream.place(n)): v.value = word
         frame = self.frames.pop() if self.frames else Frame(self)
-        frame.look(0, given)
-        frame.look(len(given), self.found)
+        frame.look(0, given, node)
+        frame.look(len(given), self.found, own)                            # these are no views
         fresh = {x: frame.room(i, x) for i, x in self.fresh.items()}
         self.schedule.launch(frame.bound)
         nodes = [fresh.get(x) or leaf(frame.bound.blocks[i], x.shape) for i, x in self.results]
@@ -233,8 +232,8 @@ class Capture:
         named = {id(t): x for t, x in zip(self.outputs, new)}
         return mapped(lambda t: named[id(t)], self.result)
 
-# %% ../nbs/31_jit.ipynb #7f6348d7
-node = attrgetter("node")
+# %% ../nbs/31_jit.ipynb #a71914b7
+node, own = attrgetter("node"), attrgetter("own")
 
 class Frame:
     "What one replay at a time works with: pointers, at whose memory they point, room for results."
@@ -246,17 +245,19 @@ class Frame:
         self.rooms = {i: [] for i in c.fresh}
         self.names, self.counts = [lambda: None] * 2 * len(c.holes), [0] * 2 * len(c.holes)
 
-    def same(self, some: slice, owners: list[Tensor]) -> bool:
-        "Whether in these holes is what `owners` have now, and nobody else came to hold it."
+    def same(self, some: slice, nodes) -> bool:
+        "Whether in these holes are `nodes`, as last time, and nobody came to hold what will change."
         now = list(map(call, self.names[some]))
-        return all(map(is_, map(node, owners), now[::2])) and holders(now) == self.counts[some]
+        if not all(map(is_, nodes, now[::2])): return False
+        return not self.capture.taken or holders(now) == self.counts[some]
 
-    def look(self, k: int, owners: list[Tensor]):
+    def look(self, k: int, owners: list[Tensor], get: Callable):
         "Points the holes from `k` on at the memory of `owners`; what will change, nobody else may hold."
-        some, c = slice(2 * k, 2 * k + 2 * len(owners)), self.capture
-        if not owners or self.same(some, owners): return
-        t, *others = owners
-        if others: return [self.look(j, [t]) for j, t in enumerate(owners, k)]
+        c, n = self.capture, len(owners)
+        some = slice(2 * k, 2 * (k + n))
+        if not owners or self.same(some, map(get, owners)): return
+        if n > 1: return [self.look(j, [t], get) for j, t in enumerate(owners, k)]
+        t, = owners
         hole, i = c.holes[k], c.blocks[k]
         if isinstance(hole, Var): hole.value = t.own.arg.value
         elif t.buffer is None: realize(t)
@@ -296,7 +297,8 @@ class Jit:
         given, capture = [t for _, t in given.values()], self.captures.get(key)
         if capture is None or not unchanged(capture.edges):
             capture = self.captures[key] = Capture(self.f, args, kwargs, given)
-        return self.f(*args, **kwargs) if capture.tangled(given) else capture.run(given)
+        plain = capture.changed and capture.tangled(given)
+        return self.f(*args, **kwargs) if plain else capture.run(given)
 
 def jit(f: Callable) -> Jit:
     """Captures what `f` computes and assigns, and replays it by one call while shapes, dtypes and
