@@ -226,7 +226,7 @@ def limits_of(macros: str, given: dict[str, int]) -> dict[str, int]:
     lanes, registers = next(widths, (4, 16))
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = {"lanes": lanes, "registers": registers, "threads": cpus or 1,
-              "buffers": 64, "nodes": 512, "cache": 1 << 19} | given
+              "buffers": 64, "nodes": 512, "cache": 1 << 20} | given
     if (n := limits["lanes"]) & n - 1: raise ValueError(f"lanes={n} is not a power of two")
     return limits
 

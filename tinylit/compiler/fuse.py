@@ -214,7 +214,7 @@ class Grouper(Fuser):
 
     def worth(self, both: list[Write], n: int) -> bool:
         "Whether `n` shared loops feed all threads, fit the cache, and hold one contraction."
-        heavy = sum(o.value in self.heavy for o in both)
+        heavy = sum(any(n in self.heavy for n, *_ in o.asked) for o in both)
         deeper = any(len(o.shape) > n for o in both)
         turns, values = math.prod(both[0].shape[:n]), [o.holder for o in both]
         nbytes = sum(x.numel * x.dtype.itemsize for x in values)

@@ -173,8 +173,8 @@ OBJECTIONS |= {
     "its rest would share scratch memory": ("VECTOR JAM UNROLL LOOP", parted),
     "each thread needs all of it": ("PARALLEL", private)}
 
-# %% ../../nbs/33_tiles.ipynb #b5b34640
-OFTEN, PAGE = 16, 4096      # uses that pay for a copy; bytes between rows that hinder each other
+# %% ../../nbs/33_tiles.ipynb #2914c9af
+OFTEN, APART = 16, 2048     # uses that pay for a copy; bytes between rows that hinder each other
 
 def at_hand(x: Node) -> bool:
     "Whether `x` loads from an argument that is ready, at a place that no other load tells."
@@ -222,7 +222,7 @@ def panels(root: Node, x: Node, limits: dict) -> Iterator[list[Opt]]:
     ends = {r for r in loops if reduces(root, r)}
     wide = [r for r in steps if r.arg[2] == "VECTOR"]
     rows = [c * x.dtype.itemsize for r, c in steps.items() if r in ends or r.arg[2] == "JAM"]
-    strewn = x.arg[1] or any(steps[r] != 1 for r in wide) or max(rows, default=0) >= PAGE
+    strewn = x.arg[1] or any(steps[r] != 1 for r in wide) or max(rows, default=0) >= APART
     if not (wide and strewn and ends & steps.keys()): return
     def often(r): return uses(x, [q for q in loops if in_tile(q) or q in loops[loops.index(r):]], ends)
     free = [r for r in loops if not in_tile(r) and r not in steps.keys() | ends and often(r) >= OFTEN]
@@ -254,7 +254,7 @@ def columns(root: Node, limits: dict) -> list[Opt]:
         free = [q for q in outs if not in_tile(q)]
         if not free or not outs or any(map(in_scratch, loads_of(root))): continue
         r, last = closes(c)[0], outs[-1]
-        def rowwise(x): return coefficient(x.src[0], r) * x.dtype.itemsize >= PAGE and set(outs) <= ranges(x)
+        def rowwise(x): return coefficient(x.src[0], r) * x.dtype.itemsize >= APART and set(outs) <= ranges(x)
         if in_tile(r) or size(r) < 2 * ROWS or not any(map(rowwise, loads_of(c))): continue
         opts = [Opt("UNROLL", r.arg[0], ROWS)] + shares(free[0], limits) + [Opt("ACCUMULATE", r.arg[0], 1)]
         if math.prod(map(size, outs)) * c.dtype.itemsize <= limits["cache"]: return opts
