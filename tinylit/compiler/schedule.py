@@ -23,7 +23,7 @@ from .realize import stages
 
 # %% ../../nbs/28_schedule.ipynb #6a9ec0dd
 class Opt(NamedTuple):
-    "One decision on loop `axis`: VECTOR, JAM, UNROLL split it, PARALLEL marks it, OUTER moves it."
+    "One decision on loop `axis`: VECTOR, JAM, UNROLL, LOOP split it, PARALLEL marks it, OUTER moves it."
     kind: str
     axis: int
     amount: int = 1
