@@ -13,7 +13,7 @@ from ..graph.op import Op
 from ..graph.node import Node, analysis, toposort
 from ..graph.algebra import bounds, closes, coefficient, flatten, form, linear, loop, num, ranges
 from ..graph.algebra import replace, size
-from .place import in_scratch, place, statements
+from .place import in_scratch, place, statements, warm
 from .render import identity
 from .schedule import CHANGES, OBJECTIONS, SLIDES, Opt, access, accesses, attempt
 from .schedule import closers, in_place, loads_of, loops_of, plan, reduces, split, stores_in
@@ -119,7 +119,7 @@ def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
 # %% ../../nbs/33_tiles.ipynb #74512cad
 def filled(root: Node, r: Node) -> dict:
     "Scratch memory that is filled anew at each turn of the loop `r` -> how many elements it has."
-    stores = [s for s in toposort(root) if s.op is Op.STORE and in_scratch(s) and r in ranges(s)]
+    stores = [s for s in warm(root) if s.op is Op.STORE and in_scratch(s) and r in ranges(s)]
     return {s.arg[0]: bounds(s.src[0])[1] + 1 for s in stores}
 
 def roomy(root: Node, r: Node, n: int, kind: str) -> Node:
@@ -127,7 +127,7 @@ def roomy(root: Node, r: Node, n: int, kind: str) -> Node:
     before, new = loops_of(root), {}
     root = split(root, r, n, kind)
     fresh = [q for m, q in loops_of(root).items() if m not in before and q.arg[2] == kind]
-    for x in toposort(root) if fresh else ():
+    for x in warm(root) if fresh else ():
         src = tuple(map(new.get, x.src))
         inner = next((q for q in fresh if in_scratch(x) and x.arg[0] in filled(root, q)), None)
         if inner:
@@ -248,7 +248,7 @@ ROWS = 8        # that are added at once
 
 def columns(root: Node, limits: dict) -> list[Opt]:
     "The decisions that walk memory row by row where a sum goes down its columns."
-    for c in toposort(root):
+    for c in warm(root):
         loops = nests(root)[c] if c.op is Op.REDUCE else ()
         outs = [q for q in loops if q in ranges(c)]
         free = [q for q in outs if not in_tile(q)]

@@ -68,7 +68,8 @@ def grouped(root: Node, key: Callable) -> dict:
     for n in warm(root): found.setdefault(key(n), []).append(n)
     return found
 
-# %% ../../nbs/23_place.ipynb #3b16ab70
+# %% ../../nbs/23_place.ipynb #81565e18
+@analysis
 def place(root: Node) -> Node:
     "The statements of the kernel `root` inside their loops, as one BLOCK."
     def kin(n): return closes(n) or n
