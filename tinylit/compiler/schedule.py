@@ -278,9 +278,15 @@ def costs(found: dict, once: set, limits: dict) -> Callable:
         if 0 < took["sums"] < 4: turn = max(turn, wait)
         often = math.prod(turns(r, *t) for r, t in zip(loops, tile))
         return often * turn + WRITTEN * took["steps"]
+    def part(loops, tile, wait): return body(loops, tuple([tile.get(r, (1, 1)) for r in loops]), wait)
+    @cache
+    def whole(wait): return sum(part(loops, {}, wait) for loops in found)
+    @cache
+    def around(r): return [loops for loops in found if r in loops]
     def cost(tile, wait=WAIT):
-        parts = {loops: tuple(tile.get(r, (1, 1)) for r in loops) for loops in found}
-        return sum(body(*part, wait) for part in parts.items())
+        if math.isinf(whole(wait)): return math.inf
+        other = {loops: None for r in tile for loops in around(r)}        # all but these stay as they are
+        return whole(wait) + sum(part(q, tile, wait) - part(q, {}, wait) for q in other)
     return cost
 
 # %% ../../nbs/28_schedule.ipynb #85e24112
