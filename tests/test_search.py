@@ -17,6 +17,7 @@ from tinylit.backend.device import Unavailable, device
 from tinylit.clock import Clock, arguments, reach
 from tinylit.compiler import realize, search
 from tinylit.compiler.fuse import fuse
+from tinylit.compiler.numerics import numerics
 from tinylit.compiler.place import legal_loops, place
 from tinylit.compiler.expand import expand
 from tinylit.compiler.schedule import CHANGES, OBJECTIONS, Opt, apply, loops_of, merge_loops, objection, schedule
@@ -98,6 +99,43 @@ def test_what_is_too_long_is_not_tried():
         assert search.predicted(root, C.limits) < float("inf")
         long = search.follow(root, [Opt("JAM", i, 16), Opt("JAM", j, 16)], C.limits)
         assert search.predicted(long, C.limits) == float("inf")
+
+
+def rowwise(x): return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()
+
+
+MADE = {     # kernels that lend themselves to copies, rows in scratch memory, and accumulators in memory
+    "attention": lambda: ((Tensor(values(3, 17, 8)) @ Tensor(values(3, 17, 8, seed=1)).transpose(1, 2)).softmax(-1) @ Tensor(values(3, 17, 8, seed=2))),
+    "softmax of columns": lambda: Tensor(values(33, 9)).softmax(0),
+    "layer norm": lambda: rowwise(Tensor(values(9, 33))),
+    "product": lambda: Tensor(values(40, 70)) @ Tensor(values(70, 36, seed=1)),
+    "convolution": lambda: Tensor(values(2, 3, 9, 9)).conv2d(Tensor(values(4, 3, 3, 3, seed=1)), padding=1)}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_wherever_moves_lead_the_loops_are_legal(name):
+    rng = random.Random(0)
+    with workspace():
+        for k in fuse(realize.canonical([MADE[name]().node]), C.limits)[0]:
+            plain = merge_loops(numerics(k.sink, C.limits))
+            for start in (plain, schedule(plain, C.limits)) * 4:
+                root = start
+                for _ in range(5):
+                    found = search.moves(root)
+                    forms = [apply(root, o) for o in rng.sample(found, min(4, len(found)))]
+                    for form in forms: legal_loops(place(form))
+                    root = rng.choice([f for f in forms if search.predicted(f, C.limits) < float("inf")] or [root])
+
+
+def test_accumulators_after_copies():
+    "A copy that serves all terms of a sum stands before its loop, which cannot move outside of it."
+    with workspace():
+        for root in (product(12, 20, 16), *(merge_loops(k.sink) for k in fuse(realize.canonical([MADE["attention"]().node]), C.limits)[0])):
+            def of(root, *kinds): return [apply(root, o) for o in search.moves(root) if o.kind in kinds]
+            for copied in of(root, "STAGE"):
+                for form in of(copied, "UNROLL", "JAM"):
+                    for form in (copied, form):
+                        for last in of(form, "ACCUMULATE"): legal_loops(place(last))
 
 
 # --- results

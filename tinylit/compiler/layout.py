@@ -151,9 +151,9 @@ def private(root: Node, r: Node, *_) -> bool:
     return any(map(in_scratch, closers(root, r)))
 
 def nested(root: Node, r: Node, *_) -> bool:
-    "Whether below what ends `r` something else is reduced that does not follow `r`."
-    sums = [n for c in closers(root, r) for n in toposort(*c.src) if n.op is Op.REDUCE]
-    return any(r not in ranges(n) for n in sums)
+    "Whether below what ends `r` something is reduced, or stored, that does not follow `r`."
+    below = [n for c in closers(root, r) for n in toposort(*c.src)]
+    return any(n.op in (Op.REDUCE, Op.STORE) and r not in ranges(n) for n in below)
 
 def alone(root: Node, r: Node, opt: Opt) -> bool:
     "Whether no loop would stand inside of `r`."
@@ -168,7 +168,7 @@ OBJECTIONS |= {
     "it is no loop of its own": ("STAGE ACCUMULATE", lambda root, r, o: in_tile(r)),
     "nothing there can be copied": ("STAGE", lambda root, r, o: not wanted(root, r, o.amount)),
     "no loop would stand inside of it": ("ACCUMULATE", alone),
-    "what it sums needs another reduction first": ("ACCUMULATE", nested),
+    "what it sums waits for another loop": ("ACCUMULATE", nested),
     "its copies need too much scratch memory": ("VECTOR JAM UNROLL", crowded),
     "its rest would share scratch memory": ("VECTOR JAM UNROLL LOOP", parted),
     "each thread needs all of it": ("PARALLEL", private)}
