@@ -173,7 +173,8 @@ OBJECTIONS |= {
     "its rest would share scratch memory": ("VECTOR JAM UNROLL LOOP", parted),
     "each thread needs all of it": ("PARALLEL", private)}
 
-# %% ../../nbs/33_tiles.ipynb #2914c9af
+# %% ../../nbs/33_tiles.ipynb #1b9df1a2
+STEPS = 256                 # of a sum, that are worth fetching and storing it
 OFTEN, APART = 16, 2048     # uses that pay for a copy; bytes between rows that hinder each other
 
 def at_hand(x: Node) -> bool:
@@ -235,8 +236,12 @@ def panels(root: Node, x: Node, limits: dict) -> Iterator[list[Opt]]:
     sums = [q for q in steps if q in ends and not in_tile(q)]
     if free and len(sums) > 1:
         far = max(sums, key=steps.get)
-        even = min(free, key=lambda r: (size(r) % limits["threads"] > 0, -size(r)))
-        yield [*shares(even, limits), Opt("ACCUMULATE", far.arg[0], 1)]
+        turns = -(-STEPS // math.prod(size(q) for q in sums if q is not far))
+        block = next(n for n in range(min(turns, size(far)), size(far) + 1) if size(far) % n == 0)
+        cut = [Opt("LOOP", far.arg[0], block)] * (1 < block < size(far))
+        outs, crew = [q for q in loops if q not in ends and not in_tile(q)], limits["threads"]
+        even = min(outs, key=lambda q: (size(q) % crew > 0, q not in steps, -size(q)))
+        yield [*shares(even, limits), *cut, Opt("ACCUMULATE", far.arg[0], 1)]
 
 def shares(r: Node, limits: dict) -> list[Opt]:
     "The loop `r` in one share for each thread, outside of all others."
