@@ -7,8 +7,11 @@ from conftest import our_calls
 from tinylit import Tensor
 from tinylit.backend.device import device as find_device
 from tinylit.compiler.fuse import fuse
+from tinylit.compiler.place import trips
 from tinylit.compiler.realize import canonical
 from tinylit.graph.node import workspace
+from tinylit.graph.op import Op
+from tinylit.ledger import ledger, scheduled
 
 
 def chain(n: int, shift: float) -> Tensor:
@@ -92,3 +95,41 @@ def test_no_scratch_memory_is_larger_than_the_cache():
     y = (x.layer_norm() @ w).gelu()
     assert all(4 * int(n) <= c.limits["cache"] for n in re.findall(r"float \w+\[(\d+)\]", y.source()))
     assert not y.numpy().any()
+
+
+def attended(n, *heads, width=16, **how):
+    "Attention over n places, its operands realized."
+    q, k, v = (Tensor.randn(*heads, n, width, device="c").realize() for _ in range(3))
+    return q.attention(k, v, **how), [t.numpy().astype(np.float64) for t in (q, k, v)]
+
+
+def test_attention_over_a_long_text_takes_memory_that_grows_with_its_length():
+    "One kernel, and nothing as large as the scores: neither in memory nor, for a thread, in scratch memory."
+    accounts = {n: ledger(attended(n)[0]) for n in (4096, 8192, 16384, 32768)}
+    for n, account in accounts.items():
+        entry, = account.entries
+        own = [4 * int(size) for size in re.findall(r"float \w+\[(\d+)\]", entry.source)]
+        assert account.moved == account.peak == 4 * 4 * 16 * n
+        assert sum(own) <= 4 * 4 * n * 64       # four rows for each of 64 places
+
+
+@pytest.mark.parametrize("causal", (False, True))
+def test_attention_over_a_long_text_is_what_numpy_gives(causal):
+    "5,003 places are no multiple of any tile; numpy computes row by row."
+    result, (q, k, v) = attended(5003, 2, causal=causal)
+    assert ledger(result).kernels == 1
+    for h, i in ((h, i) for h in range(2) for i in (0, 1, 31, 32, 2500, 4999, 5002)):
+        row = np.exp(k[h] @ q[h, i] / 4)
+        if causal: row[i + 1:] = 0
+        np.testing.assert_allclose(result.numpy()[h, i], row @ v[h] / row.sum(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_softmax_computes_each_exponential_once():
+    "What its second loop computed again is loaded from a row. An exponential takes the bits of a float once."
+    def exponentials(y):
+        kernel, = scheduled(y.device, [y.node]).kernels
+        bits = [(s, n) for s, n in trips(kernel.block) if s.op is Op.BITCAST and not s.dtype.is_float]
+        return sum(n * s.dtype.lanes for s, n in bits)
+    x = Tensor(np.ones((64, 256), np.float32), device="c").realize()
+    assert exponentials(x.softmax(1)) == exponentials(x.exp()) == x.numel
+    assert exponentials(x.exp() + (x * 2).exp()) == 2 * x.numel
