@@ -217,6 +217,7 @@ def copied(root: Node) -> list[int]:
     copies = [s for s in toposort(root) if s.op is Op.STORE and str(s.arg[0]).startswith("s")]
     return [s.dtype.itemsize * math.prod(map(size, closes(s))) for s in copies]
 
+# %% ../../nbs/33_tiles.ipynb #88a15feb
 def panels(root: Node, x: Node, limits: dict) -> Iterator[list[Opt]]:
     "Ways to a copy of what `x` loads that is used often, if one pays, from the outermost loop inwards."
     loops, steps = nests(root)[x], {r: coefficient(x.src[0], r) for r in ranges(x)}
