@@ -7,15 +7,16 @@ __all__ = ['ROWS', 'packs', 'copied', 'panels', 'shares', 'columns']
 
 # %% ../../nbs/33_tiles.ipynb #2c5c4255
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from ..graph.op import Op
-from ..graph.node import Node, analysis, toposort
+from ..graph.dtype import DType
+from ..graph.node import Node, analysis, substitute, toposort
 from ..graph.algebra import bounds, closes, coefficient, flatten, form, linear, loop, num, ranges
 from ..graph.algebra import replace, size
 from .place import in_scratch, place, statements, warm
 from .render import identity
-from .schedule import CHANGES, OBJECTIONS, SLIDES, Opt, access, accesses, attempt
+from .schedule import CHANGES, OBJECTIONS, SLIDES, Opt, access, accesses, afresh, attempt
 from .schedule import closers, in_place, loads_of, loops_of, plan, reduces, split, stores_in
 
 # %% ../../nbs/33_tiles.ipynb #5839b7b8
@@ -42,78 +43,64 @@ def alike(x: Node, loops: list[Node]) -> list[list[Node]]:
     for q in loops: groups.setdefault(coefficient(x.src[0], q) or q, []).append(q)
     return list(groups.values())
 
-def coordinates(x: Node, loops: list[Node], numbers: Iterator) -> tuple[Node, dict]:
-    """`x` at fresh loops instead of `loops`, and what each stands for: a single one for a sum of
-    several, if `x` (its index, its conditions) follows only that."""
-    found = {}
-    for group in alike(x, loops):
-        u, whole = loop(next(numbers), sum(size(q) - 1 for q in group) + 1), form(*group)
-        zeros = dict.fromkeys(group, num(0))
-        one = replace(x, zeros | {group[0]: form(u)})
-        if len(group) > 1 and replace(one, {u: whole}) is x: new = {u: whole}
-        else:
-            new = {loop(next(numbers), *q.arg[1:]): form(q) for q in group}
-            one = replace(x, {q: form(u) for q, u in zip(group, new)})
-        x, found = one, found | new
+def coordinates(root: Node, x: Node, loops: list[Node], numbers: Iterator) -> tuple[Node, dict]:
+    """`x` at fresh loops, sums first and lanes last, and what each stands for: a single one for a
+    sum of several of `loops`, if `x` (its index, its conditions) follows only that."""
+    def rank(q): return q.arg[2] == "VECTOR", not reduces(root, q)
+    groups, found = alike(x, sorted(loops, key=rank)[::-1]), {}
+    while groups:
+        group = groups.pop()
+        kind, whole = "LOOP" if len(group) > 1 else group[0].arg[2], form(*group)
+        u = loop(next(numbers), sum(size(q) - 1 for q in group) + 1, kind)
+        one = replace(x, dict.fromkeys(group, num(0)) | {group[0]: form(u)})
+        if replace(one, {u: whole}) is x: x, found[u] = one, whole
+        else: groups += [[q] for q in group]
     return x, found
 
-# %% ../../nbs/33_tiles.ipynb #92a0b459
-def in_order(root: Node, loops: dict) -> list:
-    "Fresh loops and what they stand for in the order of scratch memory: sums first, lanes last."
-    def rank(item):
-        old = ranges(item[1])
-        return not all(reduces(root, q) for q in old), any(q.arg[2] == "VECTOR" for q in old)
-    return list(zip(*sorted(loops.items(), key=rank)))
+# %% ../../nbs/33_tiles.ipynb #8bef3532
+def scratch(name: str, d: DType, loops) -> tuple[Callable, Callable]:
+    "Functions that store into, and load from, scratch memory with an axis for each of `loops`."
+    place = flatten(map(form, loops), tuple(map(size, loops)))
+    def store(x, ends, *after): return Node(Op.STORE, d, (place, x, *after), (name, tuple(ends)))
+    def load(*after, at={}): return Node(Op.LOAD, d, (replace(place, at), *after), (name, False))
+    return store, load
 
 def staged(root: Node, r: Node, slot: int, kind: str) -> Node:
     "What is loaded from argument `slot` and does not follow `r`: copied before `r`, as it is read."
     numbers, new = count(max(loops_of(root)) + 1), {}
     for x in wanted(root, r, slot):
-        copy, loops = coordinates(x, inside(root, x, r), numbers)
-        fresh, where = in_order(root, loops)
-        shape, memory = tuple(map(size, fresh)), f"s{next(numbers)}"
-        place = flatten(map(form, fresh), shape)
-        store = Node(Op.STORE, x.dtype, (place, copy), (memory, fresh))
-        new[x] = Node(Op.LOAD, x.dtype, (flatten(where, shape), store), (memory, False))
-    root = replace(root, new)
+        copy, loops = coordinates(root, x, inside(root, x, r), numbers)
+        store, load = scratch(f"s{next(numbers)}", x.dtype, loops)
+        new[x] = load(store(copy, loops), at=loops)
     last = [closes(y.src[1])[-1] for y in new.values()]
-    return attempt(root, [Opt("VECTOR", u.arg[0], 16) for u in last if not in_tile(u)])
+    return attempt(replace(root, new), [Opt("VECTOR", u.arg[0], 16) for u in last])
 
 def wanted(root: Node, r: Node, slot: int) -> list[Node]:
     "The loads from argument `slot`, which is not written, inside the loop `r` without following it."
-    loads = [x for x in loads_of(root) if x.arg[0] == slot and r not in ranges(x)]
-    written = any(s.arg[0] == slot for s, _ in stores_in(root))
-    there = [x for x in loads if r in nests(root)[x] and inside(root, x, r)]
-    return [] if written else there
+    if any(s.arg[0] == slot for s, _ in stores_in(root)): return []
+    there = [x for x in loads_of(root) if x.arg[0] == slot and r in nests(root)[x]]
+    return [x for x in there if r not in ranges(x) and inside(root, x, r)]
 
 # %% ../../nbs/33_tiles.ipynb #b1fd9b64
 def divided(root: Node, c: Node, outside: int) -> tuple[list, list]:
     "The loops around the result of `c`: the `outside` outermost, and the others, lanes last."
     own = [q for q in nests(root)[c] if q in ranges(c)]
     kept = [q for q in own if not in_tile(q)][:outside]
-    inner = {q: form(q) for q in own if q not in kept}
-    return kept, [*in_order(root, inner)[0]] if inner else []
+    return kept, sorted(set(own).difference(kept), key=lambda q: (q.arg[2] == "VECTOR", own.index(q)))
 
 def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
     """The reductions that end `r` with their accumulators in scratch memory, so that `r` stands
     outside of all loops of the output but the `outside` outermost."""
     numbers, new = count(max(loops_of(root)) + 1), {}
-    def fresh(loops): return {q: loop(next(numbers), *q.arg[1:]) for q in loops}
+    def anew(s): return replace(s, afresh([s], {}, numbers))
     for c in closers(root, r):
         kept, outs = divided(root, c, outside)
-        memory = f"a{next(numbers)}"
-        def at(loops): return flatten([form(loops.get(q, q)) for q in outs], tuple(map(size, outs)))
-        def load(loops, *after): return Node(Op.LOAD, c.dtype, (at(loops), *after), (memory, False))
-        def store(x, loops, ends, *turn):
-            ends = tuple(map(loops.get, ends))
-            return Node(Op.STORE, c.dtype, (at(loops), x, *turn), (memory, ends))
-        first, turn = fresh(outs), fresh([*outs, *closes(c)])
+        store, load = scratch(f"a{next(numbers)}", c.dtype, outs)
         rest = tuple(q for q in closes(c) if q is not r)
         part = Node(Op.REDUCE, c.dtype, c.src, (c.arg[0], rest))
-        part = replace(part, {q: form(u) for q, u in turn.items()})
-        old = load(turn, store(identity(c), first, outs, *map(form, kept)), form(turn[r]))
-        step = Node(c.arg[0], c.dtype, (old, part))
-        new[c] = load({}, store(step, turn, [r, *outs]))
+        start = anew(store(identity(c), outs, *map(form, kept)))
+        step = Node(c.arg[0], c.dtype, (load(start, form(r)), part))
+        new[c] = load(anew(store(step, [r, *outs])))
     return replace(root, new)
 
 # %% ../../nbs/33_tiles.ipynb #74512cad
@@ -124,17 +111,14 @@ def filled(root: Node, r: Node) -> dict:
 
 def roomy(root: Node, r: Node, n: int, kind: str) -> Node:
     "`r` split, with scratch memory of its own for each copy and lane of what fills it in `r`."
-    before, new = loops_of(root), {}
-    root = split(root, r, n, kind)
-    fresh = [q for m, q in loops_of(root).items() if m not in before and q.arg[2] == kind]
-    for x in warm(root) if fresh else ():
-        src = tuple(map(new.get, x.src))
-        inner = next((q for q in fresh if in_scratch(x) and x.arg[0] in filled(root, q)), None)
-        if inner:
-            steps = (n, 1) if kind == "VECTOR" else (1, filled(root, inner)[x.arg[0]])
-            src = linear(zip((src[0], inner), steps)), *src[1:]
-        new[x] = x.over(src)
-    return new.get(root, root)
+    memory, inner = filled(root, r), loop(max(loops_of(root)) + 1, n, kind)
+    def moved(x, new):
+        place, *others = map(new.get, x.src)
+        if in_scratch(x) and x.arg[0] in memory and inner in ranges(x):
+            steps = (n, 1) if kind == "VECTOR" else (1, memory[x.arg[0]])
+            place = linear(zip((place, inner), steps))
+        return x.over((place, *others))
+    return substitute([split(root, r, n, kind)], {}, moved)[0]
 
 # %% ../../nbs/33_tiles.ipynb #83e4a452
 def parted(root: Node, r: Node, opt: Opt) -> bool:
@@ -228,12 +212,11 @@ def panels(root: Node, x: Node, limits: dict) -> Iterator[list[Opt]]:
     if not (wide and strewn and ends & steps.keys()): return
     def often(r): return uses(x, [q for q in loops if in_tile(q) or q in loops[loops.index(r):]], ends)
     free = [r for r in loops if not in_tile(r) and r not in steps.keys() | ends and often(r) >= OFTEN]
-    for r in free: yield [Opt("STAGE", r.arg[0], x.arg[0])]
-    if any(copied(root)): return
     for r in free:
         outs = [q for q in inside(root, x, r) if not in_tile(q) and q not in ends]
-        for n in range(1, len(outs) + 1):
-            yield [Opt("OUTER", q.arg[0]) for q in outs[n - 1::-1]] + [Opt("STAGE", r.arg[0], x.arg[0])]
+        for n in range(len(outs) + 1):
+            ahead = [Opt("OUTER", q.arg[0]) for q in reversed(outs[:n])]
+            yield [*ahead, Opt("STAGE", r.arg[0], x.arg[0])]
     sums = [q for q in steps if q in ends and not in_tile(q)]
     if free and len(sums) > 1:
         far = max(sums, key=steps.get)

@@ -99,13 +99,16 @@ def peel(root: Node, r: Node, inner: Node, numbers: Iterator) -> Node:
     tiles, left = divmod(size(r), size(inner))
     start = scale(counter(r, tiles), size(inner))
     rest = counter(loop(next(numbers), left), left)
-    main = {r: form(start, inner)}
     tail = {r: form(rest, size(r) - left)}
-    for n in reversed(toposort(*where)):
-        if n not in where and not ranges(n) & tail.keys(): continue
-        own = [q for q in closes(n) if q not in tail]
-        tail |= {q: loop(next(numbers), *q.arg[1:]) for q in own}
-    return in_parts(root, where, [main, tail])
+    return in_parts(root, where, [{r: form(start, inner)}, afresh(where, tail, numbers)])
+
+def afresh(ends: list[Node], new: dict, numbers: Iterator) -> dict:
+    "`new`, with fresh loops for all that end at `ends`, or below and follow those of `new`."
+    for n in reversed(toposort(*ends)):
+        if n not in ends and not ranges(n) & new.keys(): continue
+        own = [q for q in closes(n) if q not in new]
+        new |= {q: loop(next(numbers), *q.arg[1:]) for q in own}
+    return new
 
 # %% ../../nbs/28_schedule.ipynb #94d415e2
 def in_parts(root: Node, where: list[Node], mappings: list[dict]) -> Node:
