@@ -4,7 +4,7 @@ import math
 import pytest
 
 from tinylit import Tensor
-from tinylit.compiler.numerics import interpolate
+from tinylit.ops.series import interpolate
 
 np = pytest.importorskip("numpy")
 rng = np.random.default_rng(0)
