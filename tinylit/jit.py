@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from copy import copy
 from functools import update_wrapper
+from itertools import count
 from operator import attrgetter, call, is_
 from sys import getrefcount
 from types import CodeType, FunctionType, MethodType
@@ -17,9 +18,9 @@ from weakref import ref
 from .graph.dtype import dtypes
 from .graph.node import Node, substitute
 from .graph.op import Op
-from .backend.device import Buffer, CompilingDevice, Device, Var, device as device_of, leaf
+from .backend.device import Buffer, CompilingDevice, Var, device as device_of, leaf
 from .random import stream
-from .tensor import Tensor, clock, leaves, pending, realize, root, traces
+from .tensor import Tensor, clock, fresh, leaves, pending, realize, root, traces
 from .nn import places
 from .compiler.realize import Bound, abstract, schedule_of
 
@@ -136,28 +137,12 @@ def unchanged(edges: tuple) -> bool:
     try: return all(map(is_, map(call, looks, keys), values))
     except (LookupError, ValueError): return False
 
-# %% ../nbs/31_jit.ipynb #b3005769
-class Interpreted:
-    "What a device without schedules has instead: the graphs, run over the memory of the moment."
-    taken, arena, table = (), 0, ()
-    def __init__(self, device, nodes: list[Node], leaves: list[Buffer]):
-        self.device, self.leaves, self.made = device, leaves, list(dict.fromkeys(nodes))
-        self.results = [1 + self.made.index(n) for n in nodes]          # block 0 is the arena's
-    def launch(self, bound: Bound):
-        "Computes the graphs with what is there now in the place of their leaves."
-        _, *made = bound.blocks
-        now = made[len(self.made):]
-        new = {leaf(b, (b.size,)): leaf(x, (b.size,)) for b, x in zip(self.leaves, now)}
-        for b, out in zip(made, self.device.run(substitute(self.made, new))):
-            self.device.copyin(b.handle(), out.data())
-
 # %% ../nbs/31_jit.ipynb #3e4e85d6
 def holders(nodes: list) -> list[int]:
     "How many hold each of `nodes`: this list, and others."
     return list(map(getrefcount, nodes))
 
-shelf = [object()]
-ALONE, = holders([*shelf])          # what a list holds, and one other
+ALONE, = holders([*(shelf := [object()])])          # what a list holds, and one other
 
 def given_up(t: Tensor) -> Buffer:
     "The memory of `t`, to be overwritten: its own if nothing else can still read it, else a copy."
@@ -169,8 +154,8 @@ def given_up(t: Tensor) -> Buffer:
     t.become(leaf(b, shape))
     return b
 
-# %% ../nbs/31_jit.ipynb #089cfa15
-class Capture:
+# %% ../nbs/31_jit.ipynb #7324a3ac
+class Record:
     "What one call of a function did, as graphs over absent memory, and what made it true."
     def __init__(self, f: Callable, args: tuple, kwargs: dict, given: list[Tensor]):
         with recording(Trace()) as trace:
@@ -181,32 +166,15 @@ class Capture:
             self.outputs = tensors_in(self.result)
             nodes = [t.node for t in self.outputs]
             seen = [*inside.values(), *(t for t, *_ in trace.before.values())]
-            pairs = enumerate(zip(trace.nodes, seen))
-            new = {k: t.own for k, (n, t) in pairs if t.own is not n}
-        self.holes, self.drawn, self.found = trace.holes, trace.drawn, seen[len(given):]
-        self.changed = {k: r for r, k in enumerate(new, len(nodes))}       # hole -> result, by number
+            new = {k: t.own for k, (n, t) in enumerate(zip(trace.nodes, seen)) if t.own is not n}
+        self.holes, self.nodes, self.drawn = trace.holes, trace.nodes, trace.drawn
+        self.found, self.graphs = seen[len(given):], [*nodes, *new.values()]
+        self.moved = [*new]                # the holes whose new value is a result, after the outputs
         self.written = [k for k in new if k < len(given)]
         self.risky = {id(t) for k, t in enumerate(seen) if k in new or self.written}
-        self.edges, self.frames = guards((f, args, kwargs), f.__module__, self.found), []
-        device, *others = {t.device for t in [*seen, *self.outputs]} or {device_of()}
+        self.edges = guards((f, args, kwargs), f.__module__, self.found)
+        self.device, *others = {t.device for t in [*seen, *self.outputs]} or {device_of()}
         if others: raise ValueError("jit: tensors of one function are on two devices")
-        self.prepare(device, [*nodes, *new.values()])
-
-    def prepare(self, device: Device, nodes: list[Node]):
-        "How `nodes` will be computed, and whose memory that takes."
-        roots, self.leaves, self.variables = abstract(device, nodes)
-        at = {b: j for j, b in enumerate(self.leaves)}
-        wishes = ((r, at[h]) for k, r in self.changed.items() if (h := self.holes[k]) in at)
-        compiles = isinstance(device, CompilingDevice)
-        self.schedule = s = (schedule_of(device, roots, tuple(wishes), None) if compiles
-                             else Interpreted(device, nodes, self.leaves))
-        first = 1 + len(s.made)
-        self.blocks = [at[h] + first if h in at else None for h in self.holes]
-        self.taken = {first + j for j in s.taken}
-        self.moved = [k for k in self.changed if self.blocks[k] not in self.taken]
-        needed = [*range(len(self.outputs)), *map(self.changed.get, self.moved)]
-        self.results = [(s.results[r], nodes[r]) for r in needed]
-        self.fresh = {i: x for i, x in reversed(self.results) if i < first}
 
     def tangled(self, given: list[Tensor]) -> bool:
         "Whether something that is changed has another name here, or is part of something else."
@@ -214,23 +182,59 @@ class Capture:
         if not self.risky.isdisjoint(roots): return True
         return any(roots.count(id(given[k])) != 1 for k in self.written)
 
+    def computed(self, given: list[Tensor]) -> list[Node]:
+        "The results, by computing the graphs over what is there now."
+        owners = [*given, *self.found]
+        realize(*owners)
+        now = {n: t.node for n, t in zip(self.nodes, owners)}
+        made = [Tensor(fresh(n), device=self.device) for n in substitute(self.graphs, now)]
+        realize(*made)
+        return [t.own for t in made]
+
+# %% ../nbs/31_jit.ipynb #92ea265f
+class Capture(Record):
+    "A record, and how to do it again."
+    def __init__(self, *call):
+        super().__init__(*call)
+        self.compiles, self.frames = isinstance(self.device, CompilingDevice), []
+        if self.compiles: self.prepare()
+
+    def prepare(self):
+        "How the graphs will be computed, and whose memory that takes."
+        roots, self.leaves, self.variables = abstract(self.device, self.graphs)
+        at = {b: j for j, b in enumerate(self.leaves)}
+        changed = dict(zip(self.moved, count(len(self.outputs))))                # hole -> result
+        wishes = tuple((r, at[h]) for k, r in changed.items() if (h := self.holes[k]) in at)
+        self.schedule = s = schedule_of(self.device, roots, wishes, None)
+        first = 1 + len(s.made)
+        self.blocks = [at[h] + first if h in at else None for h in self.holes]
+        self.taken = {first + j for j in s.taken}
+        self.moved = [k for k in changed if self.blocks[k] not in self.taken]
+        needed = [*range(len(self.outputs)), *map(changed.get, self.moved)]
+        self.places = [(s.results[r], self.graphs[r]) for r in needed]
+        self.fresh = {i: x for i, x in reversed(self.places) if i < first}
+
     def run(self, given: list[Tensor]):
         "The recorded work on the memory of `given` and of what was found, which may change again."
         if pending: realize()
         for words, n in self.drawn:
             for v, word in zip(words, stream.place(n)): v.value = word
-        frame = self.frames.pop() if self.frames else Frame(self)
-        frame.look(0, given, node)
-        frame.look(len(given), self.found, own)                            # these are no views
-        fresh = {x: frame.room(i, x) for i, x in self.fresh.items()}
-        self.schedule.launch(frame.bound)
-        nodes = [fresh.get(x) or leaf(frame.bound.blocks[i], x.shape) for i, x in self.results]
-        self.frames.append(frame)                                          # if nothing interrupted it
+        nodes = self.replayed(given) if self.compiles else self.computed(given)
         for k, n in zip(self.moved, nodes[len(self.outputs):]): [*given, *self.found][k].become(n)
-        new = [object.__new__(Tensor).start(n, t.device) for t, n in zip(self.outputs, nodes)]
+        new = [object.__new__(Tensor).start(n, self.device) for _, n in zip(self.outputs, nodes)]
         if isinstance(self.result, Tensor): return new[0]
         named = {id(t): x for t, x in zip(self.outputs, new)}
         return mapped(lambda t: named[id(t)], self.result)
+
+    def replayed(self, given: list[Tensor]) -> list[Node]:
+        "The results, by one call of the schedule."
+        frame = self.frames.pop() if self.frames else Frame(self)
+        frame.look(0, given, node)
+        frame.look(len(given), self.found, own)                            # these are no views
+        new = {x: frame.room(i, x) for i, x in self.fresh.items()}
+        self.schedule.launch(frame.bound)
+        self.frames.append(frame)                                          # if nothing interrupted it
+        return [new.get(x) or leaf(frame.bound.blocks[i], x.shape) for i, x in self.places]
 
 # %% ../nbs/31_jit.ipynb #a71914b7
 node, own = attrgetter("node"), attrgetter("own")
@@ -257,8 +261,7 @@ class Frame:
         some = slice(2 * k, 2 * (k + n))
         if not owners or self.same(some, map(get, owners)): return
         if n > 1: return [self.look(j, [t], get) for j, t in enumerate(owners, k)]
-        t, = owners
-        hole, i = c.holes[k], c.blocks[k]
+        (t,), hole, i = owners, c.holes[k], c.blocks[k]
         if isinstance(hole, Var): hole.value = t.own.arg.value
         elif t.buffer is None: realize(t)
         if i: self.bound.point(i, given_up(t) if i in c.taken else t.buffer)
@@ -297,7 +300,7 @@ class Jit:
         given, capture = [t for _, t in given.values()], self.captures.get(key)
         if capture is None or not unchanged(capture.edges):
             capture = self.captures[key] = Capture(self.f, args, kwargs, given)
-        plain = capture.changed and capture.tangled(given)
+        plain = capture.risky and capture.tangled(given)
         return self.f(*args, **kwargs) if plain else capture.run(given)
 
 def jit(f: Callable) -> Jit:
