@@ -9,15 +9,15 @@ from tinylit.backend.device import unpack
 from tinylit.graph.dtype import dtypes
 from tinylit.graph.node import Node
 from tinylit.graph.node import const
-from tinylit.random import DIGITS
-from tinylit.random import integers
+from tinylit.ops.noise import DIGITS
+from tinylit.ops.noise import integers
+from tinylit.ops.noise import normal
+from tinylit.ops.noise import uniform
+from tinylit.ops.noise import unit
 from tinylit.random import manual_seed
-from tinylit.random import normal
 from tinylit.random import random_bits
 from tinylit.random import stream
 from tinylit.random import threefry
-from tinylit.random import uniform
-from tinylit.random import unit
 
 FULL = 2**32 - 1
 VECTORS = [     # key, counter, result: threefry2x32, 20 rounds, from the authors' kat_vectors

@@ -13,7 +13,8 @@ from ..graph.op import Op
 from ..graph.dtype import dtype_of, dtypes, promote
 from ..graph.movement import axis_of, flat
 from ..graph.node import Node, const, iota, kind_of
-from ..random import integers, manual_seed, normal, uniform
+from .noise import integers, normal, uniform
+from ..random import manual_seed
 
 # %% ../../nbs/12b_creation.ipynb #f888df71
 def sizes_of(args: tuple) -> tuple:
