@@ -65,6 +65,7 @@ def scratch(name: str, d: DType, loops) -> tuple[Callable, Callable]:
     def load(*after, at={}): return Node(Op.LOAD, d, (replace(place, at), *after), (name, False))
     return store, load
 
+# %% ../../nbs/33_tiles.ipynb #34dce8a4
 def staged(root: Node, r: Node, slot: int, kind: str) -> Node:
     "What is loaded from argument `slot` and does not follow `r`: copied before `r`, as it is read."
     numbers, new = count(max(loops_of(root)) + 1), {}
