@@ -651,6 +651,22 @@ def test_two_captures_change_the_same_weights_in_place(device):
     assert w.tolist() == [46, 62] and (device == "numpy" or len(where) == 1)
 
 
+def test_a_function_that_is_dropped_frees_its_memory():
+    import gc
+    from weakref import ref
+    gc.collect()
+    gc.disable()
+    try:
+        w = Tensor([1.0, 2.0]).realize()
+        f = jit(lambda x: (w.assign(w + x), x.softmax(-1) @ x))
+        x = Tensor([3.0, 4.0])
+        gone = ref(f(x)[1].buffer)
+        f(x)
+        f, x = None, None
+        assert gone() is None
+    finally: gc.enable()
+
+
 def test_two_threads_at_once():
     from threading import Thread
     f, wrong = jit(lambda x: (x * 2 + 1).sum()), []

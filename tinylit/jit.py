@@ -243,9 +243,10 @@ class Frame:
     "What one replay at a time works with: pointers, at whose memory they point, room for results."
     def __init__(self, capture: Capture):
         c, s = capture, capture.schedule
-        blocks = [Buffer(s.arena, dtypes.uint8, s.device), *[None] * len(s.made)]
-        blocks += [None if b in c.holes else b for b in c.leaves]
-        self.capture, self.bound = c, Bound(s, blocks, c.variables)
+        self.holes, self.blocks, self.taken = c.holes, c.blocks, c.taken
+        memory = [Buffer(s.arena, dtypes.uint8, s.device), *[None] * len(s.made)]
+        memory += [None if b in c.holes else b for b in c.leaves]
+        self.bound = Bound(s, memory, c.variables)
         self.rooms = {i: [] for i in c.fresh}
         self.names, self.counts = [lambda: None] * 2 * len(c.holes), [0] * 2 * len(c.holes)
 
@@ -253,18 +254,17 @@ class Frame:
         "Whether in these holes are `nodes`, as last time, and nobody came to hold what will change."
         now = list(map(call, self.names[some]))
         if not all(map(is_, nodes, now[::2])): return False
-        return not self.capture.taken or holders(now) == self.counts[some]
+        return not self.taken or holders(now) == self.counts[some]
 
     def look(self, k: int, owners: list[Tensor], get: Callable):
         "Points the holes from `k` on at the memory of `owners`; what will change, nobody else may hold."
-        c, n = self.capture, len(owners)
-        some = slice(2 * k, 2 * (k + n))
+        some = slice(2 * k, 2 * (k + len(owners)))
         if not owners or self.same(some, map(get, owners)): return
-        if n > 1: return [self.look(j, [t], get) for j, t in enumerate(owners, k)]
-        (t,), hole, i = owners, c.holes[k], c.blocks[k]
+        if len(owners) > 1: return [self.look(j, [t], get) for j, t in enumerate(owners, k)]
+        (t,), hole, i = owners, self.holes[k], self.blocks[k]
         if isinstance(hole, Var): hole.value = t.own.arg.value
         elif t.buffer is None: realize(t)
-        if i: self.bound.point(i, given_up(t) if i in c.taken else t.buffer)
+        if i: self.bound.point(i, given_up(t) if i in self.taken else t.buffer)
         self.names[some] = map(ref, (t.own, *t.own.src, t.own)[:2])
         self.counts[some] = holders(list(map(call, self.names[some])))
 

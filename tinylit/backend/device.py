@@ -126,7 +126,7 @@ class Buffer:
         "The bytes: a window on the memory where the device can. Copy what must outlive the buffer."
         return self.device.copyout(self.handle(), self.nbytes)
     def __del__(self):
-        if self.memory is not None: self.device.free(self.memory, self.nbytes)
+        if getattr(self, "memory", None) is not None: self.device.free(self.memory, self.nbytes)
     def __repr__(self): return f"Buffer({self.id}, {self.size} x {self.dtype} on {self.device.name})"
 
 # %% ../../nbs/09_device.ipynb #cba1c872
