@@ -246,13 +246,12 @@ def access(s: Node, v: Node, lanes: int, follow: frozenset, *around) -> Iterator
     if s.op is Op.LOAD and s.arg[1] and v in follow: yield "steps", 2 * lanes, follow
     if v not in ranges(index): yield "steps", 2, follow
     elif stride == 1:
-        yield "steps", 6 + SLIDES * (len(near) > 1), follow
+        yield "steps", 6, follow
         yield "steps", 1, follow - near
     else:
         yield "steps", 3 * lanes, follow
         yield "steps", min(stride, 16) / 4 * lanes * (1 + (stride >= 1024)), follow - near
 
-SLIDES = 2          # steps: a vector that lies across two lines of memory
 accesses = {Op.LOAD: access, Op.STORE: access}
 
 # %% ../../nbs/28_schedule.ipynb #5e9d36f9
