@@ -139,8 +139,6 @@ def nested(root: Node, r: Node, *_) -> bool:
 ROOM = 1 << 20      # elements of scratch memory that a thread may have
 CHANGES |= {"STAGE": staged, "ACCUMULATE": accumulated, **dict.fromkeys(("VECTOR", "JAM", "UNROLL"), roomy)}
 OBJECTIONS |= {
-    "it is no reduction, or its accumulators are in memory":
-        ("UNROLL ACCUMULATE", lambda root, r, o: not reduces(root, r)),
     "it is no loop of its own": ("STAGE ACCUMULATE", lambda root, r, o: in_tile(r)),
     "nothing there can be copied": ("STAGE", lambda root, r, o: not wanted(root, r, o.amount)),
     "what it sums waits for another loop": ("ACCUMULATE", nested),
@@ -160,7 +158,7 @@ def uses(x: Node, loops: tuple, ends: set) -> int:
     "How often each element that `x` loads is used in `loops`, of which `ends` end in sums."
     return math.prod(size(r) for r in loops if r not in ranges(x) and r not in ends)
 
-def packed(x: Node, v: Node, lanes: int, follow: frozenset, loops=(), body=(), *_) -> list[tuple]:
+def packed(x: Node, v: Node, lanes: int, follow: frozenset, loops=(), body=()) -> list[tuple]:
     "What the load `x` takes with lanes along `v`: of neighbours in a copy, if that pays."
     direct = list(access(x, v, lanes, follow))
     ends = {r for s in body if s.op is Op.UPDATE for r in closes(s.arg)}

@@ -150,9 +150,8 @@ def collide(root: Node, r: Node, *_) -> bool:
 # %% ../../nbs/28_schedule.ipynb #c1d85db4
 def meets(root: Node, r: Node, opt: Opt) -> bool:
     "Whether something depends on `r` and on a loop that has this kind already."
-    together = [ranges(n) for n in warm(root) if r in ranges(n)]
-    kinds = {q.arg[2] for loops in together for q in loops}
-    return opt.kind in kinds
+    return any(q.arg[2] == opt.kind for n in warm(root) if r in ranges(n) for q in ranges(n))
+
 
 def awaited(root: Node, r: Node, *_) -> bool:
     "Whether a store ends `r` in a kernel that reads again what it stored, if all threads see it."
@@ -167,7 +166,7 @@ OBJECTIONS = {      # why not -> for which kinds, and when, from the kernel, the
     "vectors have 2, 4, 8, ... lanes": ("VECTOR", lambda root, r, o: o.amount & o.amount - 1),
     "a loop of this kind stands with it": ("VECTOR PARALLEL", meets),
     "it is a reduction": ("JAM PARALLEL", reduces),
-    "it is no reduction": ("UNROLL", lambda *where: not reduces(*where)),
+    "it is no reduction": ("UNROLL ACCUMULATE REUSE", lambda *where: not reduces(*where)),
     "two iterations may write one element": ("VECTOR JAM LOOP PARALLEL", collide),
     "what it writes is read again, and threads do not wait": ("PARALLEL", awaited),
 }
@@ -257,38 +256,33 @@ accesses = {Op.LOAD: access, Op.STORE: access}
 # %% ../../nbs/28_schedule.ipynb #5e9d36f9
 SPILL, WAIT, WRITTEN = 8, 40, 50       # steps: a value without a register, a sum in line, a line of text
 
-def costs(found: dict, once: set, limits: dict) -> Callable:
-    "The cost of a kernel with the bodies `found`: a function of a tile, and of how long a sum waits."
+def costs(found: dict, once: set, limits: dict, wait: int = WAIT) -> Callable:
+    "The cost of a kernel with the bodies `found`: a function of a tile. `wait`: for a sum in line."
     def turns(r, *amounts):
         n = size(r)
         for m in amounts: n = n // m + n % m if r in once else -(-n // m)
         return n
     @cache
     def bill(loops, v, lanes):
-        body = found[loops]
-        return [p for s in body for p in prices(s, v, lanes, loops, body, limits)]
+        return [p for s in found[loops] for p in prices(s, v, lanes, loops, found[loops])]
     @cache
-    def body(loops, tile, wait):
-        took = Counter()
-        copies = {r: m for r, (_, m) in zip(loops, tile)}
-        wide = [(r, lanes) for r, (lanes, _) in zip(loops, tile) if lanes > 1]
-        for what, n, follow in bill(loops, *(wide or [(loops[-1], 1)])[0]):
-            took[what] += n * math.prod(copies[r] for r in follow)
+    def body(loops, tile):
+        took, chosen = Counter(), dict(zip(loops, tile))
+        v = max(reversed(loops), key=lambda r: chosen[r][0])
+        for what, n, follow in bill(loops, v, chosen[v][0]):
+            took[what] += n * math.prod(chosen[r][1] for r in follow)
         if took["sums"] > limits["registers"]: return math.inf
         spilled = max(0, took["registers"] - 1 - limits["registers"])
         turn = took["steps"] + SPILL * spilled
         if 0 < took["sums"] < 4: turn = max(turn, wait)
-        often = math.prod(turns(r, *t) for r, t in zip(loops, tile))
+        often = math.prod(turns(r, *chosen[r]) for r in loops)
         return often * turn + WRITTEN * took["steps"]
-    def part(loops, tile, wait): return body(loops, tuple([tile.get(r, (1, 1)) for r in loops]), wait)
-    @cache
-    def whole(wait): return sum(part(loops, {}, wait) for loops in found)
-    @cache
-    def around(r): return [loops for loops in found if r in loops]
-    def cost(tile, wait=WAIT):
-        if math.isinf(whole(wait)): return math.inf
-        other = {loops: None for r in tile for loops in around(r)}        # all but these stay as they are
-        return whole(wait) + sum(part(q, tile, wait) - part(q, {}, wait) for q in other)
+    def part(loops, tile): return body(loops, tuple([tile.get(r, (1, 1)) for r in loops]))
+    whole = sum(part(loops, {}) for loops in found)
+    def cost(tile):
+        if math.isinf(whole): return whole
+        touched = [q for q in found if not tile.keys().isdisjoint(q)]       # all others stay as they are
+        return whole + sum(part(q, tile) - part(q, {}) for q in touched)
     return cost
 
 # %% ../../nbs/28_schedule.ipynb #85e24112
@@ -329,12 +323,11 @@ def tiles(root: Node, limits: dict) -> list[Opt]:
     free = [r for r in reversed(loops) if size(r) > 1 and not collide(root, r)]
     once = {r for r in loops if in_place(root, r) or reduces(root, r)}
     cost = costs(found, once, limits)
-    def unhurried(tile): return cost(tile, 0)
+    unhurried = costs(found, once, limits, wait=0)
     tile = widest(found, free, unhurried, limits)
     shared = set().union(*(copied(*item, tile) for item in found.items()))
-    order = sorted((r for r in free if r in shared), key=lambda r: r not in tile)
     def longer(tile):
-        for r in order:
+        for r in filter(shared.__contains__, free):
             lanes, now = tile.get(r, (1, 1))
             most = min(4 * now, math.ceil(size(r) / lanes))
             larger = [m for m in (2, 3, 4, 5, 6, 8) if now < m <= most]

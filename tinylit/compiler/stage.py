@@ -11,7 +11,7 @@ from ..graph.node import Node, toposort
 from ..graph.algebra import closes, form, ranges, replace, size
 from .layout import in_tile
 from .schedule import CHANGES, OBJECTIONS, Opt, attempt
-from .schedule import closers, loops_of, plan, reduces
+from .schedule import closers, loops_of, plan
 
 # %% ../../nbs/35_attention.ipynb #9f1e5c3c
 HEAVY, LONG = 8, 64         # operations, and elements of a row, that are worth a store and a load
@@ -56,7 +56,6 @@ def unlike(root: Node, r: Node, opt: Opt) -> bool:
 
 CHANGES["REUSE"] = reused
 OBJECTIONS |= {
-    "it is no reduction": ("UNROLL REUSE", lambda *where: not reduces(*where)),
     "nothing is computed again there": ("REUSE", unlike)}
 
 # %% ../../nbs/35_attention.ipynb #ccf1069a
