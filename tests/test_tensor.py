@@ -801,3 +801,16 @@ def test_long_reductions(shape):
     np.testing.assert_allclose(t.sum().item(), x.sum(dtype="d"), rtol=1e-5, atol=1e-2)
     np.testing.assert_allclose((t * 2).sum(-1).numpy(), 2 * x.sum(-1, dtype="d"), rtol=1e-5, atol=1e-2)
     if x.size: assert t.max().item() == x.max()
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 2), (1, 2)])
+def test_the_product_of_all_others(device, axis):
+    a = np.random.default_rng(3).integers(-2, 3, (3, 2, 4)).astype("f")             # with zeros
+    axes = tuple(range(3)) if axis is None else axis
+    right = np.empty_like(a)
+    for place in np.ndindex(a.shape):
+        one = a.copy()
+        one[place] = 1
+        right[place] = one.prod(axes, keepdims=True)[tuple(0 if n == 1 else i for i, n in zip(place, one.prod(axes, keepdims=True).shape))]
+    same(Tensor(a, device=device).others(axis), right)
+    with pytest.raises(ValueError, match="no axis"): Tensor(3.0, device=device).others()

@@ -9,7 +9,7 @@ __all__ = ['vjp', 'grad']
 import math
 from itertools import accumulate, pairwise
 from .graph.op import Op
-from .graph.node import Node, const, iota, toposort
+from .graph.node import Node, const, toposort
 
 # %% ../nbs/11_grad.ipynb #9328a721
 def max_share(g, y, a, b):
@@ -23,20 +23,9 @@ def reduce_share(g, y, a):
     "Sum: to all. Max: equally among the largest. Product: times the product of the others."
     op, axes = y.arg
     if op is Op.ADD: return g.expand(a.shape)
-    if op is Op.MUL: return g * others(a, axes)
+    if op is Op.MUL: return g * a.others(axes)
     best = a.eq(y).cast(g.dtype)
     return g / best.sum(axes, keepdim=True) * best
-
-# %% ../nbs/11_grad.ipynb #a0846ad8
-def others(a: Node, axes: list) -> Node:
-    "At each element, the product over `axes` of all the others: exact where elements are 0."
-    axis, *rest = axes
-    if rest:
-        rows = a.prod(rest, keepdim=True)
-        return others(rows, [axis]) * others(a, rest)
-    last, i = a.transpose(axis, -1), iota(a.shape[axis])
-    square = i.unsqueeze(1).eq(i).where(1, last.unsqueeze(-2))
-    return square.prod(-1).transpose(axis, -1)
 
 # %% ../nbs/11_grad.ipynb #bed50687
 def unexpand(g, y, a):

@@ -25,8 +25,7 @@ def threefry(k0, k1, x0: Node, x1: Node) -> tuple[Node, Node]:
         for r in ROTATIONS[i % 2]:
             x0 = x0 + x1
             x1 = (x1 << r | x1 >> 32 - r) ^ x0      # 32 bits turned left by r
-        x0 = x0 + keys[(i + 1) % 3]
-        x1 = x1 + keys[(i + 2) % 3] + (i + 1)
+        x0, x1 = x0 + keys[(i + 1) % 3], x1 + keys[(i + 2) % 3] + (i + 1)
     return x0, x1
 
 # %% ../nbs/12_random.ipynb #123366e6
@@ -34,8 +33,7 @@ BLOCK = 2**32       # counters to one value of the high word
 
 class Stream:
     "A seed, and how many numbers were drawn. Drawing makes no number, only a place for one."
-    seed, drawn = 0, 0
-    log = None                # while a function is captured: what was taken
+    seed, drawn, log = 0, 0, None                # the log is kept while a function is captured
 
     def manual_seed(self, seed: int = 0):
         "From the beginning, with the low 32 bits of `seed`: the same seed gives the same numbers."
@@ -50,8 +48,8 @@ class Stream:
 
     def take(self, n: int) -> tuple:
         "The words of `place` as integers known at run time; a log, if one is kept, notes them."
-        names = "seed", "high", "low"
-        taken = tuple(Var(name, 0, BLOCK - 1, w) for name, w in zip(names, self.place(n)))
+        words = zip(("seed", "high", "low"), self.place(n))
+        taken = tuple(Var(name, 0, BLOCK - 1, word) for name, word in words)
         if self.log is not None: self.log.append((taken, n))
         return tuple(v.node(dtypes.uint32) for v in taken)
 

@@ -75,8 +75,7 @@ class HostDevice(Device):
         return huge_pages(nbytes + SLACK) if nbytes >= HUGE else mmap.mmap(-1, nbytes + SLACK)
     def free(self, handle, nbytes: int):
         "Keeps up to eight blocks of each size for the next `alloc`."
-        blocks = self.pool.setdefault(nbytes, [])
-        if len(blocks) < 8: blocks.append(handle)
+        if len(blocks := self.pool.setdefault(nbytes, [])) < 8: blocks.append(handle)
     def copyin(self, handle, data): memoryview(handle)[:len(data)] = data
     def copyout(self, handle, nbytes: int) -> memoryview: return memoryview(handle)[:nbytes]
 
@@ -116,8 +115,7 @@ class Buffer:
         self.id, self.size, self.dtype = next(names), size, dtype
         self.device, self.memory = device, None
         if data is not None: device.copyin(self.handle(), data)
-    @property
-    def nbytes(self) -> int: return self.size * self.dtype.itemsize
+    nbytes = property(lambda self: self.size * self.dtype.itemsize, doc="How many bytes they take.")
     def handle(self):
         "The device's handle, allocated when first asked for."
         if self.memory is None: self.memory = self.device.alloc(self.nbytes)
@@ -182,7 +180,7 @@ def unpack(data, dtype: DType) -> list:
     n = len(data) // dtype.itemsize
     values = struct.unpack(f"{n}{dtype.fmt}", data)
     if dtype is not dtypes.bfloat16: return list(values)
-    return list(struct.unpack(f"{n}f", struct.pack(f"{n}I", *(v << 16 for v in values))))
+    return unpack(struct.pack(f"{n}I", *(v << 16 for v in values)), dtypes.float32)
 
 # %% ../../nbs/09_device.ipynb #5700c98a
 PREFERRED = ("c", "llvm", "numpy")

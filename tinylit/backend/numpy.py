@@ -8,7 +8,7 @@ __all__ = ['meaning', 'np_dtype', 'evaluate', 'Numpy']
 # %% ../../nbs/10_numpy.ipynb #ecdd8014
 from ..graph.op import Op, MOVEMENT
 from ..graph.dtype import DType, dtypes, bounds_of
-from ..graph.node import Node, toposort
+from ..graph.node import Node, identity, toposort
 from .device import Buffer, HostDevice, Unavailable
 
 # %% ../../nbs/10_numpy.ipynb #478170ab
@@ -45,13 +45,6 @@ def cast(n, a):
     a = a.astype(np.float64)
     return np.select([a <= lo, a >= hi, a == a], [lo, hi, a.astype(number)], number(0))
 
-# %% ../../nbs/10_numpy.ipynb #53bc87b2
-def divide(n, a, b):
-    "Floor division, or the rest that it leaves, which has the sign of `b`; by zero both are 0."
-    a, b = np.where(b == 0, 0, a), np.where(b == 0, 1, b)
-    quotient = a // b
-    return quotient if n.op is Op.IDIV else a - quotient * b
-
 # %% ../../nbs/10_numpy.ipynb #65028293
 def windows(a, axis, size, stride, dilation):
     "A view of `a` in which each window is a row of the last axis."
@@ -79,11 +72,13 @@ def places(idx, shape, axis):
 FUNCTIONS = {op: getattr(np, name, None) for op, name in {      # op -> what numpy calls the same
     Op.NEG: "negative", Op.SQRT: "sqrt", Op.TRUNC: "trunc",
     Op.EXP2: "exp2", Op.LOG2: "log2", Op.SIN: "sin",
-    Op.ADD: "add", Op.MUL: "multiply", Op.DIV: "divide", Op.MAX: "maximum",
+    Op.ADD: "add", Op.MUL: "multiply", Op.MAX: "maximum",
+    Op.DIV: "divide", Op.IDIV: "floor_divide", Op.MOD: "remainder",
     Op.LT: "less", Op.LE: "less_equal", Op.EQ: "equal", Op.WHERE: "where",
     Op.AND: "bitwise_and", Op.OR: "bitwise_or", Op.XOR: "bitwise_xor",
     Op.SHL: "left_shift", Op.SHR: "right_shift",
-    Op.RESHAPE: "reshape", Op.PERMUTE: "transpose", Op.EXPAND: "broadcast_to", Op.FLIP: "flip"}.items()}
+    Op.RESHAPE: "reshape", Op.PERMUTE: "transpose",
+    Op.EXPAND: "broadcast_to", Op.FLIP: "flip"}.items()}
 
 # %% ../../nbs/10_numpy.ipynb #a2953e2d
 def scatter(n, dst, idx, src):
@@ -96,8 +91,7 @@ def scatter(n, dst, idx, src):
 def reduce(n, a):
     "Many into one; nothing at all gives what changes nothing: 0, 1, or the smallest value."
     op, axes = n.arg
-    nothing = {Op.ADD: 0, Op.MUL: 1, Op.MAX: bounds_of(n.dtype)[0]}[op]
-    return FUNCTIONS[op].reduce(a, axes, keepdims=True, initial=nothing)
+    return FUNCTIONS[op].reduce(a, axes, keepdims=True, initial=identity(n).arg)
 
 # %% ../../nbs/10_numpy.ipynb #31dad4ac
 meaning = {   # op -> its value, from the node and the values of its sources
@@ -111,8 +105,6 @@ meaning = {   # op -> its value, from the node and the values of its sources
     Op.BITCAST: lambda n, a: loaded(stored(a, n.src[0].dtype).view(n.dtype.fmt), n.dtype),
     Op.DETACH: lambda n, a: a,
     Op.MAX:    lambda n, a, b: np.where((a > b) | (a != a), a, b),
-    Op.IDIV:   divide,
-    Op.MOD:    divide,
     Op.PAD:    lambda n, a: np.pad(a, n.arg[0], constant_values=n.arg[1]),
     Op.SHRINK: lambda n, a: a[tuple(slice(lo, hi) for lo, hi in n.arg)],
     Op.WINDOW: lambda n, a: windows(a, *n.arg),

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from ..graph.op import Op
 from ..graph.dtype import DType
-from ..graph.node import Node, analysis, substitute, toposort
+from ..graph.node import Node, analysis, identity, substitute, toposort
 from ..graph.algebra import bounds, closes, coefficient, flatten, form, linear, loop, num, ranges
 from ..graph.algebra import replace, size
 from .place import in_scratch, place, statements, warm
-from .render import identity
 from .schedule import CHANGES, OBJECTIONS, Opt, access, accesses, afresh, attempt
 from .schedule import closers, loads_of, loops_of, plan, reduces, split, stores_in
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from ..graph.op import ELEMENTWISE, Op
 from ..graph.dtype import DType, bounds_of, dtypes, vec
-from ..graph.node import Node
+from ..graph.node import Node, identity
 from ..graph.algebra import bounds
 from ..graph.rewrite import same
 from ..backend.device import bfloat16_bits
@@ -74,12 +74,7 @@ def cast_text(r, n: Node) -> str:
 def load_text(r, n: Node) -> str:
     return r.fill(f"({{1}} ? b{n.arg[0]}[{{0}}] : 0)" if n.arg[1] else f"b{n.arg[0]}[{{}}]", n)
 
-# %% ../../nbs/24_render.ipynb #2a041fc1
-def identity(n: Node) -> Node:
-    "What the reduction `n` starts from: the number that changes nothing."
-    least, _ = bounds_of(n.dtype)
-    return Node(Op.CONST, n.dtype, (), {Op.ADD: 0, Op.MUL: 1, Op.MAX: least}[n.arg[0]])
-
+# %% ../../nbs/24_render.ipynb #b1f00c38
 def start_text(r, n: Node) -> str:
     "The accumulator of a reduction, and what it starts from."
     return f"{ctype(n.dtype)} {r.named(n.arg, 'a')} = {r.argument(identity(n.arg))};"

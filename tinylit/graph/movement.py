@@ -31,14 +31,9 @@ class Moves:
     def mop(self, op: Op, arg):
         "The movement `op` with its argument; `arg` is already checked."
         raise NotImplementedError(f"{type(self).__name__} does not say how {op!r} moves it")
-    @property
-    def ndim(self) -> int:
-        "How many axes there are."
-        return len(self.shape)
-    @property
-    def numel(self) -> int:
-        "How many elements there are."
-        return math.prod(self.shape)
+    ndim = property(lambda self: len(self.shape), doc="How many axes there are.")
+    numel = property(lambda self: math.prod(self.shape), doc="How many elements there are.")
+
     def axes(self, axis=None, what: str = "axes") -> tuple:
         """The axes that `axis` names (one, several, None for all), counted from the front, sorted.
         A scalar has none, and puts up with 0."""

@@ -196,6 +196,14 @@ class Statistics:
     def std(self, axis=None, keepdim=False, correction: int = 1):
         "The square root of the variance."
         return self.var(axis, keepdim, correction).sqrt()
+    def others(self, axis=None):
+        "At each element, the product over `axis` of all the others: exact where elements are 0."
+        axis, *rest = self.axes(axis, "others") or [None]
+        if axis is None: raise ValueError(f"others of {self.shape}: over no axis there are none")
+        if rest: return self.prod(rest, keepdim=True).others(axis) * self.others(rest)
+        last, i = self.transpose(axis, -1), self.iota(self.shape[axis])
+        square = i.unsqueeze(1).eq(i).where(1, last.unsqueeze(-2))
+        return square.prod(-1).transpose(axis, -1)
 
 # %% ../../nbs/06b_functions.ipynb #5570c5c3
 class Positions:
