@@ -159,9 +159,9 @@ class Activations:
         "x sigmoid(x)."
         return self * self.sigmoid()
     def gelu(self):
-        "The tanh form (Hendrycks & Gimpel 2016, arXiv:1606.08415)."
-        inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
-        return 0.5 * self * (1 + inner.tanh())
+        "The tanh form (Hendrycks & Gimpel 2016, arXiv:1606.08415): (1 + tanh(z)) / 2 is sigmoid(2z)."
+        twice = math.sqrt(8 / math.pi) * (self + 0.044715 * self * self * self)
+        return self * twice.sigmoid()
     def leaky_relu(self, slope: float = 0.01):
         "x where it is positive, else `slope` times x."
         return self.maximum(0) + slope * self.minimum(0)

@@ -46,7 +46,8 @@ EXP2 = interpolate(lambda r: math.expm1(r * math.log(2)) / r, 5, -0.5, 0.5)
 
 def exp2_series(x: Node) -> Node:
     "2**x = 2**n * 2**r, n whole, |r| <= 1/2; the power in two steps, so that it may end denormal."
-    x = x.clip(-151.0, 129.0)
+    x = (x < -151.0).where(-151.0, x)
+    x = (x > 129.0).where(129.0, x)
     whole, n = nearest(x)
     r, half = x - whole, n >> 1
     power = r * horner(r, EXP2) + 1.0
