@@ -218,7 +218,7 @@ ROWS = 8        # that are added at once
 def columns(root: Node, limits: dict) -> list[Opt]:
     "The decisions that walk memory row by row where a sum goes down its columns."
     for c in warm(root):
-        if c.op is not Op.REDUCE or any(map(in_scratch, loads_of(root))): continue
+        if c.op is not Op.REDUCE or c.arg[0] is Op.MAX or any(map(in_scratch, loads_of(root))): continue
         r, outs = closes(c)[0], [q for q in nests(root)[c] if q in ranges(c)]
         free = [q for q in outs if not in_tile(q)]
         far = [x for x in loads_of(c) if coefficient(x.src[0], r) * x.dtype.itemsize >= APART]
