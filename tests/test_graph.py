@@ -435,6 +435,18 @@ def test_the_table_forgets():
     assert len(weak) == before
 
 
+def test_the_garbage_collector_rests_in_a_workspace_and_only_there():
+    def inside():
+        with workspace(): return gc.isenabled()
+    assert gc.isenabled() and not inside() and gc.isenabled()
+    with workspace(): assert not inside() and not gc.isenabled()
+    with pytest.raises(ZeroDivisionError), workspace(): 1 / 0
+    assert gc.isenabled()
+    gc.disable()
+    try: assert not inside() and not gc.isenabled()
+    finally: gc.enable()
+
+
 def test_a_workspace_remembers_and_forgets():
     calls = []
 

@@ -98,8 +98,9 @@ def abstract(device, roots) -> tuple[tuple, list, list]:
         if b is not None and n.op is not Op.CONST:
             new[n] = leaf(Argument(number(Op.BUFFER, b), b.size, b.dtype), n.shape)
         else:
-            arg = number(n.op, n.arg) if n.op in found else n.arg
-            new[n] = Node(n.op, n.dtype, tuple(map(new.get, n.src)), arg)
+            src = tuple(map(new.get, n.src))
+            told = n.op in found
+            new[n] = Node(n.op, n.dtype, src, number(n.op, n.arg)) if told else n.over(src)
     return tuple(map(new.get, roots)), list(found[Op.BUFFER]), list(found[Op.VAR])
 
 # %% ../../nbs/27_realize.ipynb #1efca010

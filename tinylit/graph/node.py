@@ -123,9 +123,10 @@ def analysis(f):
 def workspace():
     "Inside, nodes are kept in a dict. At the end it is dropped, and so is what analyses remember."
     collects = gc.isenabled()
-    gc.disable()
     tables.append({})
-    try: yield
+    try:
+        gc.disable()
+        yield
     finally:
         tables.pop()
         for f in analyses: f.cache_clear()
