@@ -119,8 +119,8 @@ def guarded(r, n: Node, step: int | None) -> str:
     "A load of those lanes that pass."
     (f, gate, *_), b, d = n.src, f"b{n.arg[0]}", short(n.dtype)
     m = r.name(gate)
-    if step in (0, 1): return f"{('same', 'some')[step]}_{d}({b} + {r.index(f)}, {m})"
-    if step: return f"few_{d}({b} + {r.index(f)}, {step}, {m})"
+    if step == 1: return f"some_{d}({b} + {r.index(f)}, {m})"
+    if step is not None: return f"few_{d}({b} + {r.index(f)}, {step}, {m})"
     return each(n.dtype, lambda i: f"{m}[{i}] ? {b}[{r.index(f, i)}] : 0")
 
 def lane_store(r, n: Node) -> str:
@@ -190,7 +190,6 @@ lane_helpers: dict[str, str] = {
 
 # %% ../../nbs/29_expand.ipynb #e35bbf9f
 lane_helpers.update({
-    "same": "(const $e *p, $b m) { return where_$to(m, all_$to($any ? *p : 0), all_$to(0)); }",
     "some": "(const $e *p, $b m) {$at_once return $every ? *($to *)p : ($to){$passed}; }",
     "few":  "(const $e *p, long step, $b m) { return ($to){$chosen}; }",
     "take": "(const $e *p, long step) { return ($to){$apart}; }",
@@ -218,7 +217,7 @@ def lane_facts(to: DType, of: DType) -> dict:
         "lanes": n, "short": short(to), "e": ctype(vec(to, 1)), "at_once": at_once(short(to), short(of)),
         "mask": short(mask_of(to)), "b": short(vec(dtypes.bool, n)),
         "copies": each("x"), "steps": each("#"), "passed": each("m[#] ? p[#] : 0"),
-        "every": each("m[#]", " & "), "any": each("m[#]", " | "),
+        "every": each("m[#]", " & "),
         "chosen": each("m[#] ? p[# * step] : 0"), "apart": each("p[# * step]"),
         "written": each("p[# * step] = x[#];", " ")}
 

@@ -56,8 +56,8 @@ def coordinates(root: Node, x: Node, loops: list[Node], numbers: Iterator) -> tu
         else: groups += [[q] for q in group]
     return x, found
 
-# %% ../../nbs/33_tiles.ipynb #8bef3532
-def scratch(name: str, d: DType, loops) -> tuple[Callable, Callable]:
+# %% ../../nbs/33_tiles.ipynb #068fae01
+def memory_of(name: str, d: DType, loops) -> tuple[Callable, Callable]:
     "Functions that store into, and load from, scratch memory with an axis for each of `loops`."
     place = flatten(map(form, loops), tuple(map(size, loops)))
     def store(x, ends, *after): return Node(Op.STORE, d, (place, x, *after), (name, tuple(ends)))
@@ -70,7 +70,7 @@ def staged(root: Node, r: Node, slot: int, kind: str) -> Node:
     numbers, new = count(max(loops_of(root)) + 1), {}
     for x in wanted(root, r, slot):
         copy, loops = coordinates(root, x, inside(root, x, r), numbers)
-        store, load = scratch(f"s{next(numbers)}", x.dtype, loops)
+        store, load = memory_of(f"s{next(numbers)}", x.dtype, loops)
         new[x] = load(store(copy, loops), at=loops)
     last = [closes(y.src[1])[-1] for y in new.values()]
     return attempt(replace(root, new), [Opt("VECTOR", u.arg[0], 16) for u in last])
@@ -81,21 +81,17 @@ def wanted(root: Node, r: Node, slot: int) -> list[Node]:
     there = [x for x in loads_of(root) if x.arg[0] == slot and r in nests(root)[x]]
     return [x for x in there if r not in ranges(x) and ranges(x).intersection(inside(root, x, r))]
 
-# %% ../../nbs/33_tiles.ipynb #b1fd9b64
-def divided(root: Node, c: Node, outside: int) -> tuple[list, list]:
-    "The loops around the result of `c`: the `outside` outermost, and the others, lanes last."
-    own = [q for q in nests(root)[c] if q in ranges(c)]
-    kept = [q for q in own if not in_tile(q)][:outside]
-    return kept, sorted(set(own).difference(kept), key=lambda q: (q.arg[2] == "VECTOR", own.index(q)))
-
+# %% ../../nbs/33_tiles.ipynb #b082a77a
 def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
     """The reductions that end `r` with their accumulators in scratch memory, so that `r` stands
     outside of all loops of the output but the `outside` outermost."""
     numbers, new = count(max(loops_of(root)) + 1), {}
     def anew(s): return replace(s, afresh([s], {}, numbers))
     for c in closers(root, r):
-        kept, outs = divided(root, c, outside)
-        store, load = scratch(f"a{next(numbers)}", c.dtype, outs)
+        own = [q for q in nests(root)[c] if q in ranges(c)]
+        kept = [q for q in own if not in_tile(q)][:outside]
+        outs = sorted((q for q in own if q not in kept), key=lambda q: q.arg[2] == "VECTOR")   # lanes last
+        store, load = memory_of(f"a{next(numbers)}", c.dtype, outs)
         rest = tuple(q for q in closes(c) if q is not r)
         part = Node(Op.REDUCE, c.dtype, c.src, (c.arg[0], rest))
         start = anew(store(identity(c), outs, *map(form, kept)))

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['rows']
 
-# %% ../../nbs/35_attention.ipynb #ef56857a
-from ..graph.op import Op, ELEMENTWISE
+# %% ../../nbs/35_attention.ipynb #a159a9d4
+from itertools import permutations
+from ..graph.op import ELEMENTWISE
 from ..graph.node import Node, toposort
 from ..graph.algebra import closes, form, ranges, replace, size
-from .layout import in_tile
-from .schedule import CHANGES, OBJECTIONS, Opt, attempt
-from .schedule import closers, loops_of, plan
+from .layout import in_tile, memory_of
+from .schedule import CHANGES, OBJECTIONS, Opt, changed
+from .schedule import closers, loops_of, objection, plan
 
 # %% ../../nbs/35_attention.ipynb #9f1e5c3c
 HEAVY, LONG = 8, 64         # operations, and elements of a row, that are worth a store and a load
@@ -24,22 +25,19 @@ def effort(x: Node, r: Node) -> int:
 # %% ../../nbs/35_attention.ipynb #41c5de1f
 def common(root: Node, r: Node, q: Node) -> tuple | None:
     "The dearest value that is computed in the loop `r`, then again in `q`: as it stands in both."
-    there = {n for n in toposort(root) if q in ranges(n)}
-    def cost(x): return effort(x, r) if r in ranges(x) and x.op in ELEMENTWISE else 0
+    def cost(x): return effort(x, r) if x.op in ELEMENTWISE else 0
     dearest = sorted(toposort(root), key=cost, reverse=True)
     pairs = ((x, replace(x, {r: form(q)})) for x in dearest if cost(x) >= HEAVY)
-    return next((pair for pair in pairs if pair[1] in there), None)
+    return next((pair for pair in pairs if pair[1] in toposort(root)), None)
 
 # %% ../../nbs/35_attention.ipynb #ed5161db
 def reused(root: Node, r: Node, number: int, kind: str) -> Node:
     "What the loop `number` computes as the loop `r` did: stored there, loaded here."
     q = loops_of(root)[number]
     x, y = common(root, r, q)
-    memory = f"s{max(loops_of(root)) + len(toposort(root))}"
-    c = closers(root, r)[0]
-    store = Node(Op.STORE, x.dtype, (form(r), x), (memory, closes(c)))
-    load = Node(Op.LOAD, x.dtype, (form(q), store), (memory, False))
-    return replace(root, {y: load})
+    name, ends = f"s{max(loops_of(root)) + len(toposort(root))}", closes(closers(root, r)[0])
+    store, load = memory_of(name, x.dtype, [r])
+    return replace(root, {y: load(store(x, ends), at={r: form(q)})})
 
 # %% ../../nbs/35_attention.ipynb #51cba798
 def waits(root: Node, r: Node, q: Node) -> bool:
@@ -55,18 +53,15 @@ def unlike(root: Node, r: Node, opt: Opt) -> bool:
     return pair is None or any(map(in_tile, ranges(pair[0])))
 
 CHANGES["REUSE"] = reused
-OBJECTIONS |= {
-    "nothing is computed again there": ("REUSE", unlike)}
+OBJECTIONS["nothing is computed again there"] = "REUSE", unlike
 
 # %% ../../nbs/35_attention.ipynb #ccf1069a
 def rows(root: Node, limits: dict) -> list[Opt]:
     "The decisions that keep in a row what later loops would compute again."
     loops = [r for r in loops_of(root).values() if LONG <= size(r) <= limits["cache"] // 8]
-    for r in loops:
-        for q in loops:
-            opt = Opt("REUSE", r.arg[0], q.arg[0])
-            new = attempt(root, [opt])
-            if new is not root: return [opt, *rows(new, limits)]
+    for r, q in permutations(loops, 2):
+        opt = Opt("REUSE", r.arg[0], q.arg[0])
+        if not objection(root, opt): return [opt, *rows(changed(root, opt), limits)]
     return []
 
 plan.insert(0, rows)
