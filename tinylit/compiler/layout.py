@@ -145,9 +145,8 @@ STEPS = 256                 # of a sum, that are worth fetching and storing it
 OFTEN, APART = 16, 2048     # uses that pay for a copy; bytes between rows that hinder each other
 
 def at_hand(x: Node) -> bool:
-    "Whether `x` loads from an argument that is ready, at a place that no other load tells."
-    waits = x.src[-1].op is Op.STORE or in_scratch(x)
-    return not waits and not loads_of(x.src[0])
+    "Whether `x` loads from an argument, and nothing is stored or loaded before."
+    return not any(n.op in (Op.LOAD, Op.STORE) for n in toposort(*x.src))
 
 def uses(x: Node, loops: tuple, ends: set) -> int:
     "How often each element that `x` loads is used in `loops`, of which `ends` end in sums."
@@ -186,21 +185,20 @@ def panels(root: Node, x: Node, limits: dict) -> Iterator[list[Opt]]:
     rows = [c * x.dtype.itemsize for r, c in steps.items() if r in ends or r.arg[2] == "JAM"]
     strewn = x.arg[1] or any(steps[r] != 1 for r in wide) or max(rows, default=0) >= APART
     if not (wide and strewn and ends & steps.keys()): return
-    def often(r): return uses(x, inside(root, x, r), ends)
-    free = [r for r in loops if not in_tile(r) and r not in steps.keys() | ends and often(r) >= OFTEN]
+    outs = [q for q in loops if q not in ends and not in_tile(q)]
+    free = [r for r in outs if r not in steps and uses(x, inside(root, x, r), ends) >= OFTEN]
     for r in free:
-        outs = [q for q in inside(root, x, r) if q in steps and not in_tile(q) and q not in ends]
-        for n in range(len(outs) + 1):
-            ahead = [Opt("OUTER", q.arg[0]) for q in reversed(outs[:n])]
-            yield [*ahead, Opt("STAGE", r.arg[0], x.arg[0])]
+        later = [Opt("OUTER", q.arg[0]) for q in outs[outs.index(r):] if q in steps]
+        for n in range(len(later) + 1):
+            yield [*reversed(later[:n]), Opt("STAGE", r.arg[0], x.arg[0])]
     sums = [q for q in steps if q in ends and not in_tile(q)]
     if free and len(sums) > 1:
         far = max(sums, key=steps.get)
         turns = -(-STEPS // math.prod(size(q) for q in sums if q is not far))
         block = next(n for n in range(min(turns, size(far)), size(far) + 1) if size(far) % n == 0)
         cut = [Opt("LOOP", far.arg[0], block)] * (1 < block < size(far))
-        outs, crew = [q for q in loops if q not in ends and not in_tile(q)], limits["threads"]
-        even = min(outs, key=lambda q: (size(q) % crew > 0, q not in steps, -size(q)))
+        def uneven(q): return size(q) % limits["threads"] > 0, q not in steps, -size(q)
+        even = min(outs, key=uneven)
         yield [*shares(even, limits), *cut, Opt("ACCUMULATE", far.arg[0], 1)]
 
 def shares(r: Node, limits: dict) -> list[Opt]:
