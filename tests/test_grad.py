@@ -208,6 +208,15 @@ def test_equal_leaves_are_not_one_leaf(device):
     assert slopes(w1 * w2 + w1, w1, w2) == [[4], [3]]
 
 
+def test_a_relu_needs_what_it_gave_and_not_what_it_took():
+    x, y = array([-1.0, 0.0, 2.0]), array([3.0, 4.0, 5.0])
+    taken = x * y
+    given = taken.relu()
+    slope, = grad((given * y).sum(), [x])
+    compared = {s for n in toposort(slope) if n.op is Op.LT for s in n.src}
+    assert given in compared and taken not in compared
+
+
 def test_ties_share(device):
     x = array([1, 3, 3])
     assert slopes(x.max(), x) == [0, 0.5, 0.5]

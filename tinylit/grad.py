@@ -16,7 +16,7 @@ def max_share(g, y, a, b):
     "The larger source takes the cotangent; ties take half each, but against a number nothing."
     number = Op.CONST in (a.op, b.op)
     tie = 0 if number else a.eq(b).where(g * 0.5, 0)
-    return (b < a).where(g, tie), (a < b).where(g, tie)
+    return (b < y).where(g, tie), (a < y).where(g, tie)
 
 # %% ../nbs/11_grad.ipynb #899fad44
 def reduce_share(g, y, a):
