@@ -159,7 +159,7 @@ def earlier(groups: set) -> int:
 # %% ../../nbs/26_fuse.ipynb #8bcd89ca
 LOOK_BACK = 8       # how many groups a write tries to join
 SMALL = 1 << 12     # a value of so few elements needs no second thread
-FAR, MUCH = 1 << 23, 4      # so many bytes are not near when they are read; so many times what made them
+FAR, MUCH = 1 << 23, 8      # so many bytes are not near when they are read; so many times what made them
 
 class Grouper(Fuser):
     "Puts writes that walk the same outer loops into one kernel."
