@@ -8,7 +8,6 @@ __all__ = ['ROWS', 'packs', 'panels', 'shares', 'columns']
 # %% ../../nbs/33_tiles.ipynb #2c5c4255
 import math
 from collections.abc import Callable, Iterator
-from itertools import count
 from ..graph.op import Op
 from ..graph.dtype import DType
 from ..graph.node import Node, analysis, identity, substitute, toposort
@@ -16,7 +15,7 @@ from ..graph.algebra import bounds, closes, coefficient, flatten, form, linear, 
 from ..graph.algebra import replace, size
 from .place import in_scratch, place, statements, warm
 from .schedule import CHANGES, OBJECTIONS, Opt, access, accesses, afresh, attempt
-from .schedule import closers, loads_of, loops_of, plan, reduces, split, stores_in
+from .schedule import closers, loads_of, plan, reduces, split, stores_in, unused
 
 # %% ../../nbs/33_tiles.ipynb #5839b7b8
 @analysis
@@ -34,26 +33,22 @@ def inside(root: Node, x: Node, r: Node) -> list[Node]:
     loops = nests(root)[x]
     return [q for q in loops if in_tile(q) or q in loops[loops.index(r):]]
 
-# %% ../../nbs/33_tiles.ipynb #7f510934
-def alike(x: Node, loops: list[Node]) -> list[list[Node]]:
-    "`loops` in groups that move the index of `x` by equal steps."
-    groups = {}
-    for q in loops: groups.setdefault(coefficient(x.src[0], q) or q, []).append(q)
-    return list(groups.values())
-
+# %% ../../nbs/33_tiles.ipynb #a973cdc4
 def coordinates(root: Node, x: Node, loops: list[Node], numbers: Iterator) -> tuple[Node, dict]:
     """`x` at fresh loops, sums first and lanes last, and what each stands for: a single one for a
     sum of several of `loops`, if `x` (its index, its conditions) follows only that."""
-    def rank(q): return q.arg[2] == "VECTOR", not reduces(root, q)
-    followed, found = [q for q in loops if q in ranges(x)], {}
-    groups = alike(x, sorted(followed, key=rank)[::-1])
-    while groups:
-        group = groups.pop()
+    def rank(q): return q.arg[2] == "VECTOR", not reduces(root, q), loops.index(q)
+    groups, found = {}, {}
+    for q in sorted(ranges(x).intersection(loops), key=rank, reverse=True):
+        groups.setdefault(coefficient(x.src[0], q) or q, []).append(q)     # by equal steps
+    todo = [*groups.values()]
+    while todo:
+        group = todo.pop()
         kind, whole = "LOOP" if len(group) > 1 else group[0].arg[2], form(*group)
         u = loop(next(numbers), sum(size(q) - 1 for q in group) + 1, kind)
         one = replace(x, dict.fromkeys(group, num(0)) | {group[0]: form(u)})
         if replace(one, {u: whole}) is x: x, found[u] = one, whole
-        else: groups += [[q] for q in group]
+        else: todo += [[q] for q in group]
     return x, found
 
 # %% ../../nbs/33_tiles.ipynb #068fae01
@@ -67,7 +62,7 @@ def memory_of(name: str, d: DType, loops) -> tuple[Callable, Callable]:
 # %% ../../nbs/33_tiles.ipynb #34dce8a4
 def staged(root: Node, r: Node, slot: int, kind: str) -> Node:
     "What is loaded from argument `slot` and does not follow `r`: copied before `r`, as it is read."
-    numbers, new = count(max(loops_of(root)) + 1), {}
+    numbers, new = unused(root), {}
     for x in wanted(root, r, slot):
         copy, loops = coordinates(root, x, inside(root, x, r), numbers)
         store, load = memory_of(f"s{next(numbers)}", x.dtype, loops)
@@ -85,7 +80,7 @@ def wanted(root: Node, r: Node, slot: int) -> list[Node]:
 def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
     """The reductions that end `r` with their accumulators in scratch memory, so that `r` stands
     outside of all loops of the output but the `outside` outermost."""
-    numbers, new = count(max(loops_of(root)) + 1), {}
+    numbers, new = unused(root), {}
     def anew(s): return replace(s, afresh([s], {}, numbers))
     for c in closers(root, r):
         own = [q for q in nests(root)[c] if q in ranges(c)]
@@ -107,7 +102,7 @@ def filled(root: Node, *loops: Node) -> dict:
 
 def roomy(root: Node, r: Node, n: int, kind: str) -> Node:
     "`r` split, with scratch memory of its own for each copy and lane of what fills it in `r`."
-    memory, inner = filled(root, r), loop(max(loops_of(root)) + 1, n, kind)
+    memory, inner = filled(root, r), loop(next(unused(root)), n, kind)
     def moved(x, new):
         place, *others = map(new.get, x.src)
         if in_scratch(x) and x.arg[0] in memory and inner in ranges(x):
@@ -127,7 +122,7 @@ def private(root: Node, r: Node, *_) -> bool:
 
 def nested(root: Node, r: Node, *_) -> bool:
     "Whether below what ends `r` something is reduced, or stored, that does not follow `r`."
-    below = [n for c in closers(root, r) for n in toposort(*c.src)]
+    below = (n for c in closers(root, r) for n in toposort(*c.src))
     return any(n.op in (Op.REDUCE, Op.STORE) and r not in ranges(n) for n in below)
 
 # %% ../../nbs/33_tiles.ipynb #f1e08940
