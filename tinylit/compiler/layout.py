@@ -22,7 +22,8 @@ from .schedule import closers, loads_of, plan, reduces, split, stores_in, unused
 def nests(root: Node) -> dict:
     "Value -> the loops around it, outermost first; a reduction is in its own."
     walk = statements(place(root))
-    return {s.arg if s.op is Op.UPDATE else s: loops for s, loops in walk}
+    return {s.arg if s.op is Op.UPDATE else s: loops
+            for s, loops in walk}
 
 def in_tile(r: Node) -> bool:
     "Whether the loop `r` becomes copies or lanes, and so stands inside of all others."
@@ -31,13 +32,16 @@ def in_tile(r: Node) -> bool:
 def inside(root: Node, x: Node, r: Node) -> list[Node]:
     "The loops around `x` from `r` on, and those of a tile."
     loops = nests(root)[x]
-    return [q for q in loops if in_tile(q) or q in loops[loops.index(r):]]
+    return [q for q in loops if in_tile(q)
+            or q in loops[loops.index(r):]]
 
 # %% ../../nbs/33_tiles.ipynb #a973cdc4
-def coordinates(root: Node, x: Node, loops: list[Node], numbers: Iterator) -> tuple[Node, dict]:
+def coordinates(root: Node, x: Node, loops: list[Node],
+                numbers: Iterator) -> tuple[Node, dict]:
     """`x` at fresh loops, sums first and lanes last, and what each stands for: a single one for a
     sum of several of `loops`, if `x` (its index, its conditions) follows only that."""
-    def rank(q): return q.arg[2] == "VECTOR", not reduces(root, q), loops.index(q)
+    def rank(q):
+        return q.arg[2] == "VECTOR", not reduces(root, q), loops.index(q)
     groups, found = {}, {}
     for q in sorted(ranges(x).intersection(loops), key=rank, reverse=True):
         groups.setdefault(coefficient(x.src[0], q) or q, []).append(q)     # by equal steps
@@ -45,8 +49,10 @@ def coordinates(root: Node, x: Node, loops: list[Node], numbers: Iterator) -> tu
     while todo:
         group = todo.pop()
         kind, whole = "LOOP" if len(group) > 1 else group[0].arg[2], form(*group)
-        u = loop(next(numbers), sum(size(q) - 1 for q in group) + 1, kind)
-        one = replace(x, dict.fromkeys(group, num(0)) | {group[0]: form(u)})
+        n = sum(size(q) - 1 for q in group) + 1
+        u = loop(next(numbers), n, kind)
+        zeros = dict.fromkeys(group, num(0))
+        one = replace(x, zeros | {group[0]: form(u)})
         if replace(one, {u: whole}) is x: x, found[u] = one, whole
         else: todo += [[q] for q in group]
     return x, found
@@ -55,32 +61,40 @@ def coordinates(root: Node, x: Node, loops: list[Node], numbers: Iterator) -> tu
 def memory_of(name: str, d: DType, loops) -> tuple[Callable, Callable]:
     "Functions that store into, and load from, scratch memory with an axis for each of `loops`."
     place = flatten(map(form, loops), tuple(map(size, loops)))
-    def store(x, ends, *after): return Node(Op.STORE, d, (place, x, *after), (name, tuple(ends)))
-    def load(*after, at={}): return Node(Op.LOAD, d, (replace(place, at), *after), (name, False))
+    def store(x, ends, *after):
+        return Node(Op.STORE, d, (place, x, *after), (name, tuple(ends)))
+    def load(*after, at={}):
+        return Node(Op.LOAD, d, (replace(place, at), *after), (name, False))
     return store, load
 
 # %% ../../nbs/33_tiles.ipynb #34dce8a4
 def staged(root: Node, r: Node, slot: int, kind: str) -> Node:
     "What is loaded from argument `slot` and does not follow `r`: copied before `r`, as it is read."
-    numbers, new = unused(root), {}
+    numbers = unused(root)
+    new = {}
     for x in wanted(root, r, slot):
         copy, loops = coordinates(root, x, inside(root, x, r), numbers)
         store, load = memory_of(f"s{next(numbers)}", x.dtype, loops)
         new[x] = load(store(copy, loops), at=loops)
     last = [closes(y.src[1])[-1] for y in new.values()]
-    return attempt(replace(root, new), [Opt("VECTOR", u.arg[0], 16) for u in last])
+    return attempt(replace(root, new),
+                   [Opt("VECTOR", u.arg[0], 16) for u in last])
 
 def wanted(root: Node, r: Node, slot: int) -> list[Node]:
     "The loads from argument `slot`, which is not written, inside the loop `r` without following it."
     if any(s.arg[0] == slot for s, _ in stores_in(root)): return []
-    there = [x for x in loads_of(root) if x.arg[0] == slot and r in nests(root)[x]]
-    return [x for x in there if r not in ranges(x) and ranges(x).intersection(inside(root, x, r))]
+    there = [x for x in loads_of(root)
+             if x.arg[0] == slot and r in nests(root)[x]]
+    return [x for x in there if r not in ranges(x)
+            and ranges(x).intersection(inside(root, x, r))]
 
 # %% ../../nbs/33_tiles.ipynb #b082a77a
-def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
+def accumulated(root: Node, r: Node,
+                outside: int, kind: str) -> Node:
     """The reductions that end `r` with their accumulators in scratch memory, so that `r` stands
     outside of all loops of the output but the `outside` outermost."""
-    numbers, new = unused(root), {}
+    numbers = unused(root)
+    new = {}
     def anew(s): return replace(s, afresh([s], {}, numbers))
     for c in closers(root, r):
         own = [q for q in nests(root)[c] if q in ranges(c)]
@@ -90,19 +104,22 @@ def accumulated(root: Node, r: Node, outside: int, kind: str) -> Node:
         rest = tuple(q for q in closes(c) if q is not r)
         part = Node(Op.REDUCE, c.dtype, c.src, (c.arg[0], rest))
         start = anew(store(identity(c), outs, *map(form, kept)))
-        step = Node(c.arg[0], c.dtype, (load(start, form(r)), part))
+        step = Node(c.arg[0], c.dtype,
+                    (load(start, form(r)), part))
         new[c] = load(anew(store(step, [r, *outs])))
     return replace(root, new)
 
 # %% ../../nbs/33_tiles.ipynb #74512cad
 def filled(root: Node, *loops: Node) -> dict:
     "Scratch memory that is filled anew at each turn of `loops` -> how many elements it has."
-    stores = [s for s in warm(root) if s.op is Op.STORE and in_scratch(s) and ranges(s).issuperset(loops)]
+    stores = [s for s in warm(root) if s.op is Op.STORE
+              and in_scratch(s) and ranges(s).issuperset(loops)]
     return {s.arg[0]: bounds(s.src[0])[1] + 1 for s in stores}
 
 def roomy(root: Node, r: Node, n: int, kind: str) -> Node:
     "`r` split, with scratch memory of its own for each copy and lane of what fills it in `r`."
-    memory, inner = filled(root, r), loop(next(unused(root)), n, kind)
+    memory = filled(root, r)
+    inner = loop(next(unused(root)), n, kind)
     def moved(x, new):
         place, *others = map(new.get, x.src)
         if in_scratch(x) and x.arg[0] in memory and inner in ranges(x):
@@ -123,11 +140,13 @@ def private(root: Node, r: Node, *_) -> bool:
 def nested(root: Node, r: Node, *_) -> bool:
     "Whether below what ends `r` something is reduced, or stored, that does not follow `r`."
     below = (n for c in closers(root, r) for n in toposort(*c.src))
-    return any(n.op in (Op.REDUCE, Op.STORE) and r not in ranges(n) for n in below)
+    return any(n.op in (Op.REDUCE, Op.STORE) and r not in ranges(n)
+               for n in below)
 
 # %% ../../nbs/33_tiles.ipynb #f1e08940
 ROOM = 1 << 20      # elements of scratch memory that a thread may have
-CHANGES |= {"STAGE": staged, "ACCUMULATE": accumulated, **dict.fromkeys(("VECTOR", "JAM", "UNROLL"), roomy)}
+CHANGES |= {"STAGE": staged, "ACCUMULATE": accumulated,
+            **dict.fromkeys(("VECTOR", "JAM", "UNROLL"), roomy)}
 OBJECTIONS |= {
     "it is no loop of its own": ("STAGE ACCUMULATE", lambda root, r, o: in_tile(r)),
     "nothing there can be copied": ("STAGE", lambda root, r, o: not wanted(root, r, o.amount)),
@@ -141,16 +160,20 @@ OFTEN, APART = 16, 2048     # uses that pay for a copy; bytes between rows that 
 
 def at_hand(x: Node) -> bool:
     "Whether `x` loads from an argument, and nothing is stored or loaded before."
-    return not any(n.op in (Op.LOAD, Op.STORE) for n in toposort(*x.src))
+    return not any(n.op in (Op.LOAD, Op.STORE)
+                   for n in toposort(*x.src))
 
 def uses(x: Node, loops: tuple, ends: set) -> int:
     "How often each element that `x` loads is used in `loops`, of which `ends` end in sums."
-    return math.prod(size(r) for r in loops if r not in ranges(x) and r not in ends)
+    return math.prod(size(r) for r in loops
+                     if r not in ranges(x) and r not in ends)
 
-def packed(x: Node, v: Node, lanes: int, follow: frozenset, loops=(), body=()) -> list[tuple]:
+def packed(x: Node, v: Node, lanes: int, follow: frozenset,
+           loops=(), body=()) -> list[tuple]:
     "What the load `x` takes with lanes along `v`: of neighbours in a copy, if that pays."
     direct = list(access(x, v, lanes, follow))
-    ends = {r for s in body if s.op is Op.UPDATE for r in closes(s.arg)}
+    ends = {r for s in body if s.op is Op.UPDATE
+            for r in closes(s.arg)}
     often = uses(x, loops, ends)
     strewn = v in ranges(x) and (coefficient(x.src[0], v) != 1 or x.arg[1])
     pays = strewn and often >= OFTEN and ranges(x) & ends and at_hand(x)
@@ -166,35 +189,47 @@ def packs(root: Node, limits: dict) -> list[Opt]:
         for opts in panels(root, x, limits):
             new = attempt(root, opts)
             room = max(filled(new).values(), default=0) * x.dtype.itemsize
-            if new is root or room > limits["cache"]: continue
+            if new is root or room > limits["cache"]:
+                continue
             opts += packs(new, limits)
             if any(o.kind == "STAGE" for o in opts): return opts
     return []
 
 # %% ../../nbs/33_tiles.ipynb #88a15feb
-def panels(root: Node, x: Node, limits: dict) -> Iterator[list[Opt]]:
+def panels(root: Node, x: Node,
+           limits: dict) -> Iterator[list[Opt]]:
     "Ways to a copy of what `x` loads that is used often, if one pays, from the outermost loop inwards."
-    loops, steps = nests(root)[x], {r: coefficient(x.src[0], r) for r in ranges(x)}
+    loops = nests(root)[x]
+    steps = {r: coefficient(x.src[0], r) for r in ranges(x)}
     ends = {r for r in loops if reduces(root, r)}
     wide = [r for r in steps if r.arg[2] == "VECTOR"]
-    rows = [c * x.dtype.itemsize for r, c in steps.items() if r in ends or r.arg[2] == "JAM"]
-    strewn = x.arg[1] or any(steps[r] != 1 for r in wide) or max(rows, default=0) >= APART
+    rows = [c * x.dtype.itemsize
+            for r, c in steps.items() if r in ends or r.arg[2] == "JAM"]
+    strewn = (x.arg[1] or any(steps[r] != 1 for r in wide)
+              or max(rows, default=0) >= APART)
     if not (wide and strewn and ends & steps.keys()): return
     outs = [q for q in loops if q not in ends and not in_tile(q)]
-    free = [r for r in outs if r not in steps and uses(x, inside(root, x, r), ends) >= OFTEN]
+    free = [r for r in outs if r not in steps
+            and uses(x, inside(root, x, r), ends) >= OFTEN]
     for r in free:
-        later = [Opt("OUTER", q.arg[0]) for q in outs[outs.index(r):] if q in steps]
+        later = [Opt("OUTER", q.arg[0])
+                 for q in outs[outs.index(r):] if q in steps]
         for n in range(len(later) + 1):
-            yield [*reversed(later[:n]), Opt("STAGE", r.arg[0], x.arg[0])]
+            yield [*reversed(later[:n]),
+                   Opt("STAGE", r.arg[0], x.arg[0])]
     sums = [q for q in steps if q in ends and not in_tile(q)]
     if free and len(sums) > 1:
         far = max(sums, key=steps.get)
-        turns = -(-STEPS // math.prod(size(q) for q in sums if q is not far))
-        block = next(n for n in range(min(turns, size(far)), size(far) + 1) if size(far) % n == 0)
+        others = math.prod(size(q) for q in sums if q is not far)
+        turns = -(-STEPS // others)
+        block = next(n for n in range(min(turns, size(far)), size(far) + 1)
+                     if size(far) % n == 0)
         cut = [Opt("LOOP", far.arg[0], block)] * (1 < block < size(far))
-        def uneven(q): return size(q) % limits["threads"] > 0, q not in steps, -size(q)
+        def uneven(q):
+            return size(q) % limits["threads"] > 0, q not in steps, -size(q)
         even = min(outs, key=uneven)
-        yield [*shares(even, limits), *cut, Opt("ACCUMULATE", far.arg[0], 1)]
+        yield [*shares(even, limits), *cut,
+               Opt("ACCUMULATE", far.arg[0], 1)]
 
 def shares(r: Node, limits: dict) -> list[Opt]:
     "The loop `r` in one share for each thread, outside of all others."
@@ -207,14 +242,19 @@ ROWS = 8        # that are added at once
 def columns(root: Node, limits: dict) -> list[Opt]:
     "The decisions that walk memory row by row where a sum goes down its columns."
     for c in warm(root):
-        if c.op is not Op.REDUCE or c.arg[0] is Op.MAX or any(map(in_scratch, loads_of(root))): continue
-        r, outs = closes(c)[0], [q for q in nests(root)[c] if q in ranges(c)]
+        if c.op is not Op.REDUCE or c.arg[0] is Op.MAX: continue
+        if any(map(in_scratch, loads_of(root))): continue
+        r = closes(c)[0]
+        outs = [q for q in nests(root)[c] if q in ranges(c)]
         free = [q for q in outs if not in_tile(q)]
-        far = [x for x in loads_of(c) if coefficient(x.src[0], r) * x.dtype.itemsize >= APART]
+        far = [x for x in loads_of(c)
+               if coefficient(x.src[0], r) * x.dtype.itemsize >= APART]
         rowwise = any(ranges(x).issuperset(outs) for x in far)
-        fits = math.prod(map(size, outs)) * c.dtype.itemsize <= limits["cache"]
-        if not (free and rowwise and fits) or in_tile(r) or size(r) < 2 * ROWS: continue
-        return [Opt("UNROLL", r.arg[0], ROWS), *shares(free[0], limits), Opt("ACCUMULATE", r.arg[0], 1)]
+        row = math.prod(map(size, outs)) * c.dtype.itemsize
+        if not (free and rowwise) or row > limits["cache"]: continue
+        if in_tile(r) or size(r) < 2 * ROWS: continue
+        return [Opt("UNROLL", r.arg[0], ROWS),
+                *shares(free[0], limits), Opt("ACCUMULATE", r.arg[0], 1)]
     return []
 
 # %% ../../nbs/33_tiles.ipynb #bf033960

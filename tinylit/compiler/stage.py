@@ -27,15 +27,18 @@ def common(root: Node, r: Node, q: Node) -> tuple | None:
     "The dearest value that is computed in the loop `r`, then again in `q`: as it stands in both."
     def cost(x): return effort(x, r) if x.op in ELEMENTWISE else 0
     dearest = sorted(toposort(root), key=cost, reverse=True)
-    pairs = ((x, replace(x, {r: form(q)})) for x in dearest if cost(x) >= HEAVY)
-    return next((pair for pair in pairs if pair[1] in toposort(root)), None)
+    pairs = ((x, replace(x, {r: form(q)}))
+             for x in dearest if cost(x) >= HEAVY)
+    return next((pair for pair in pairs
+                 if pair[1] in toposort(root)), None)
 
 # %% ../../nbs/35_attention.ipynb #ed5161db
 def reused(root: Node, r: Node, number: int, kind: str) -> Node:
     "What the loop `number` computes as the loop `r` did: stored there, loaded here."
     q = loops_of(root)[number]
     x, y = common(root, r, q)
-    name, ends = f"s{max(loops_of(root)) + len(toposort(root))}", closes(closers(root, r)[0])
+    ends = closes(closers(root, r)[0])
+    name = f"s{max(loops_of(root)) + len(toposort(root))}"
     store, load = memory_of(name, x.dtype, [r])
     return replace(root, {y: load(store(x, ends), at={r: form(q)})})
 
