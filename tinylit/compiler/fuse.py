@@ -218,10 +218,8 @@ class Grouper(Fuser):
         deeper = any(len(o.shape) > n for o in both)
         turns, values = math.prod(both[0].shape[:n]), [o.holder for o in both]
         nbytes = sum(x.numel * x.dtype.itemsize for x in values)
-        ends = [x for o in both for x in o.reads if x not in values]
-        if both[-1].value in self.heavy: ends.append(values[-1])
-        most, least = (max([x.numel for x in some], default=0) for some in (values, ends))
-        swollen = nbytes >= FAR and most > MUCH * least
+        read = max((x.numel for o in both for x in o.reads if x not in values), default=0)
+        swollen = nbytes >= FAR and max(x.numel for x in values) > MUCH * read
         if (heavy > 1 or heavy and deeper) and not swollen: return False
         small = max(x.numel for x in values) <= SMALL
         if turns < self.limits["threads"] and not small: return False
