@@ -120,8 +120,8 @@ class Fuser:
     def must_store(self, n: Node) -> bool:
         "Whether computing `n` wherever it is wanted costs more than writing it down."
         if n.op in LEAF: return False
-        deepest = max((divisions(f) for _, _, idx, _ in self.wants[n] for f in idx), default=0)
-        if WEIGHT[Op.IDIV] * deepest > BALANCE: return True
+        asked = (f for _, _, idx, _ in self.wants[n] for f in idx)
+        if any(WEIGHT[Op.IDIV] * divisions(f) > BALANCE for f in asked): return True
         if n.op in MOVEMENT: return False
         for w, _, idx, _ in self.wants[n]:
             if n in self.heavy and used(idx) - used(w.idx): return True
@@ -216,13 +216,14 @@ class Grouper(Fuser):
         "Whether `n` shared loops feed all threads, fit the cache, and hold one contraction."
         heavy = sum(any(n in self.heavy for n, *_ in o.asked) for o in both)
         deeper = any(len(o.shape) > n for o in both)
-        turns, values = math.prod(both[0].shape[:n]), [o.holder for o in both]
+        turns = math.prod(both[0].shape[:n])
+        values = [o.holder for o in both]
+        largest = max(x.numel for x in values)
         nbytes = sum(x.numel * x.dtype.itemsize for x in values)
         read = max((x.numel for o in both for x in o.reads if x not in values), default=0)
-        swollen = nbytes >= FAR and max(x.numel for x in values) > MUCH * read
+        swollen = nbytes >= FAR and largest > MUCH * read
         if (heavy > 1 or heavy and deeper) and not swollen: return False
-        small = max(x.numel for x in values) <= SMALL
-        if turns < self.limits["threads"] and not small: return False
+        if turns < self.limits["threads"] and largest > SMALL: return False
         return turns > 1 and nbytes <= self.limits["cache"] * turns
 
     def replaces(self, n: Node, buffer: Node) -> bool:
@@ -244,8 +245,9 @@ def passing(group: Group, fuser: Fuser) -> dict:
     "What only `group` reads, if it fits the cache: value -> its name as scratch memory, axes it lacks."
     turns = math.prod(group.writes[0].shape[:group.shared])
     def only_here(n):
-        others = n in fuser.roots or n.op in WRITTEN or n.numel * n.dtype.itemsize > fuser.limits["cache"] * turns
-        return not others and all(g is group for g in fuser.groups if n in g.reads)
+        others = n in fuser.roots or n.op in WRITTEN
+        large = n.numel * n.dtype.itemsize > fuser.limits["cache"] * turns
+        return not (others or large) and all(g is group for g in fuser.groups if n in g.reads)
     found = filter(only_here, dict.fromkeys(w.holder for w in group.writes))
     return {n: (f"w{i}", group.shared) for i, n in enumerate(found)}
 
