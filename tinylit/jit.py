@@ -7,10 +7,8 @@ __all__ = ['mapped', 'tensors_in', 'Jit', 'jit']
 
 # %% ../nbs/31_jit.ipynb #001af26d
 from collections.abc import Callable
-from contextlib import contextmanager
 from copy import copy
 from functools import update_wrapper
-from itertools import count
 from operator import attrgetter, call, is_
 from sys import getrefcount
 from types import CodeType, FunctionType, MethodType
@@ -18,7 +16,7 @@ from weakref import ref
 from .graph.dtype import dtypes
 from .graph.node import Node, substitute
 from .graph.op import Op
-from .backend.device import Buffer, CompilingDevice, Var, device as device_of, leaf
+from .backend.device import Buffer, CompilingDevice, device as device_of, leaf
 from .random import stream
 from .tensor import Tensor, clock, fresh, leaves, pending, realize, root, traces
 from .nn import places
@@ -67,37 +65,30 @@ class Absent(Buffer):
 # %% ../nbs/31_jit.ipynb #aadc66f3
 class Trace:
     "Is told what a function does: which tensors it finds, which random numbers it draws."
-    def __init__(self):
-        self.start, self.before = next(clock), {}
-        self.holes, self.nodes, self.drawn = [], [], []
-    def hole(self, t: Tensor) -> Node:
-        "A leaf that stands for whatever `t` will hold, or for the integer that it will be."
-        hole = copy(t.own.arg) if t.own.op is Op.VAR else Absent(t.numel, t.dtype, t.device)
-        node = hole.node(t.dtype) if t.own.op is Op.VAR else leaf(hole, t.shape)
-        self.holes.append(hole)
-        self.nodes.append(node)
-        return node
+    def __enter__(self):
+        self.start, self.seen, self.drawn = next(clock), {}, []
+        self.gradients = [(t, t.grad) for t in leaves.values()]
+        self.place, stream.log = (stream.seed, stream.drawn), self.drawn
+        traces.append(self)
+        return self
+    def __exit__(self, *_):
+        "Every tensor, gradient and random number is where it was."
+        traces.remove(self)
+        (stream.seed, stream.drawn), stream.log = self.place, None
+        for t, g in self.gradients: t.grad = g
+        for t, _, *state in self.seen.values(): t.own, t.was, t.tracked = state
+
     def wanted(self, *tensors): "Nothing is computed while a function is captured."
     def looked_at(self, t):
         "What comes from outside has no value until the end, only a place."
         t = root(t)
-        if t.birth > self.start or id(t) in self.before: return
-        self.before[id(t)] = t, t.own, t.was, t.tracked
-        t.own = self.hole(t)
-
-# %% ../nbs/31_jit.ipynb #6f384d83
-@contextmanager
-def recording(trace: Trace):
-    "Inside, `trace` is told; afterwards every tensor, gradient and random number is where it was."
-    gradients = [(t, t.grad) for t in leaves.values()]
-    place, stream.log = (stream.seed, stream.drawn), trace.drawn
-    traces.append(trace)
-    try: yield trace
-    finally:
-        traces.remove(trace)
-        (stream.seed, stream.drawn), stream.log = place, None
-        for t, g in gradients: t.grad = g
-        for t, *state in trace.before.values(): t.own, t.was, t.tracked = state
+        if t.birth < self.start and id(t) not in self.seen: self.emptied(t)
+    def emptied(self, t: Tensor):
+        "`t` is now a leaf for whatever it will hold at a replay, or for the integer that it will be."
+        if t.own.op is Op.VAR: hole = copy(t.own.arg).node(t.dtype)
+        else: hole = leaf(Absent(t.numel, t.dtype, t.device), t.shape)
+        self.seen[id(t)] = t, hole, t.own, t.was, t.tracked
+        t.own = hole
 
 # %% ../nbs/31_jit.ipynb #8727c58d
 def names_in(code: CodeType) -> set[str]:
@@ -144,87 +135,87 @@ def holders(nodes: list) -> list[int]:
 
 ALONE, = holders([*(shelf := [object()])])          # what a list holds, and one other
 
+def flat(n: Node) -> Node:
+    "The leaf of one axis that `n` is, or gives a shape."
+    return n.src[0] if n.src else n
+
 def given_up(t: Tensor) -> Buffer:
     "The memory of `t`, to be overwritten: its own if nothing else can still read it, else a copy."
     b, shape = t.buffer, t.shape
     nodes = [t.own, leaf(b, (b.size,))]                # by these names it can be read
-    alone = ALONE + (nodes[0] is nodes[1])
-    needed = t.was and t.was() or max(holders(nodes)) > alone
+    needed = t.was and t.was() or max(holders(nodes)) > ALONE + (nodes[0] is nodes[1])
     if needed: b = Buffer(b.size, b.dtype, b.device, b.data())
     t.become(leaf(b, shape))
     return b
 
-# %% ../nbs/31_jit.ipynb #7324a3ac
-class Record:
-    "What one call of a function did, as graphs over absent memory, and what made it true."
+# %% ../nbs/31_jit.ipynb #1d1388a9
+class Capture:
+    "What one call of a function did, as graphs over holes, what made it true, how to do it again."
     def __init__(self, f: Callable, args: tuple, kwargs: dict, given: list[Tensor]):
-        with recording(Trace()) as trace:
-            inside = {id(t): Tensor(trace.hole(t), device=t.device, requires_grad=id(t) in leaves)
+        with Trace() as trace:
+            inside = {id(t): Tensor(t.own, device=t.device, requires_grad=id(t) in leaves)
                       for t in given}
+            for t in inside.values(): trace.emptied(t)
             now, named = mapped(lambda t: inside[id(t)], (args, kwargs))
             self.result = f(*now, **named)
             self.outputs = tensors_in(self.result)
-            nodes = [t.node for t in self.outputs]
-            seen = [*inside.values(), *(t for t, *_ in trace.before.values())]
-            new = {k: t.own for k, (n, t) in enumerate(zip(trace.nodes, seen)) if t.own is not n}
-        self.holes, self.nodes, self.drawn = trace.holes, trace.nodes, trace.drawn
-        self.found, self.graphs = seen[len(given):], [*nodes, *new.values()]
-        self.moved = [*new]                # the holes whose new value is a result, after the outputs
-        self.written = [k for k in new if k < len(given)]
-        self.risky = {id(t) for k, t in enumerate(seen) if k in new or self.written}
+            self.graphs = [t.node for t in self.outputs]
+            seen = [t for t, *_ in trace.seen.values()]
+            self.holes = [hole for _, hole, *_ in trace.seen.values()]
+            self.moved = [k for k, t in enumerate(seen) if t.own is not self.holes[k]]
+            self.graphs += [seen[k].own for k in self.moved]            # results, after the outputs
+        n, self.drawn = len(given), trace.drawn
+        self.found = seen[n:]
+        self.written = [k for k in self.moved if k < n]
+        self.risky = {id(t) for k, t in enumerate(self.found, n) if k in self.moved or self.written}
         self.edges = guards((f, args, kwargs), f.__module__, self.found)
         self.device, *others = {t.device for t in [*seen, *self.outputs]} or {device_of()}
         if others: raise ValueError("jit: tensors of one function are on two devices")
-
-    def tangled(self, given: list[Tensor]) -> bool:
-        "Whether something that is changed has another name here, or is part of something else."
-        roots = [id(root(t)) for t in given]
-        if not self.risky.isdisjoint(roots): return True
-        return any(roots.count(id(given[k])) != 1 for k in self.written)
-
-    def computed(self, given: list[Tensor]) -> list[Node]:
-        "The results, by computing the graphs over what is there now."
-        owners = [*given, *self.found]
-        realize(*owners)
-        now = {n: t.node for n, t in zip(self.nodes, owners)}
-        made = [Tensor(fresh(n), device=self.device) for n in substitute(self.graphs, now)]
-        realize(*made)
-        return [t.own for t in made]
-
-# %% ../nbs/31_jit.ipynb #92ea265f
-class Capture(Record):
-    "A record, and how to do it again."
-    def __init__(self, *call):
-        super().__init__(*call)
-        self.compiles, self.frames = isinstance(self.device, CompilingDevice), []
+        self.compiles = isinstance(self.device, CompilingDevice)
         if self.compiles: self.prepare()
 
     def prepare(self):
         "How the graphs will be computed, and whose memory that takes."
         roots, self.leaves, self.variables = abstract(self.device, self.graphs)
         at = {b: j for j, b in enumerate(self.leaves)}
-        changed = dict(zip(self.moved, count(len(self.outputs))))                # hole -> result
-        wishes = tuple((r, at[h]) for k, r in changed.items() if (h := self.holes[k]) in at)
+        memory = [flat(hole).arg for hole in self.holes]
+        at = {k: at[b] for k, b in enumerate(memory) if b in at}
+        moved = [*enumerate(self.moved, len(self.outputs))]                        # result, hole
+        wishes = tuple((r, at[k]) for r, k in moved if k in at)
         self.schedule = s = schedule_of(self.device, roots, wishes, None)
-        first = 1 + len(s.made)
-        self.blocks = [at[h] + first if h in at else None for h in self.holes]
-        self.taken = {first + j for j in s.taken}
-        self.moved = [k for k in changed if self.blocks[k] not in self.taken]
-        needed = [*range(len(self.outputs)), *map(changed.get, self.moved)]
+        first, self.frames = 1 + len(s.made), []
+        self.blocks = {k: first + j for k, j in at.items()}
+        self.taken = {k for k in self.moved if at.get(k) in s.taken}
+        self.moved = [k for k in self.moved if k not in self.taken]
+        needed = [*range(len(self.outputs)), *(r for r, k in moved if k not in self.taken)]
         self.places = [(s.results[r], self.graphs[r]) for r in needed]
         self.fresh = {i: x for i, x in reversed(self.places) if i < first}
+
+    def tangled(self, given: list[Tensor]) -> bool:
+        "Whether something that is changed has another name here, or is part of something else."
+        roots = [id(root(t)) for t in given]
+        again = any(roots.count(id(given[k])) != 1 for k in self.written)
+        return again or not self.risky.isdisjoint(roots)
 
     def run(self, given: list[Tensor]):
         "The recorded work on the memory of `given` and of what was found, which may change again."
         if pending: realize()
         for words, n in self.drawn:
             for v, word in zip(words, stream.place(n)): v.value = word
-        nodes = self.replayed(given) if self.compiles else self.computed(given)
+        nodes = self.replayed(given) if self.compiles else self.computed([*given, *self.found])
         for k, n in zip(self.moved, nodes[len(self.outputs):]): [*given, *self.found][k].become(n)
         new = [object.__new__(Tensor).start(n, self.device) for _, n in zip(self.outputs, nodes)]
         if isinstance(self.result, Tensor): return new[0]
         named = {id(t): x for t, x in zip(self.outputs, new)}
         return mapped(lambda t: named[id(t)], self.result)
+
+    def computed(self, owners: list[Tensor]) -> list[Node]:
+        "The results, by computing the graphs over what is there now."
+        realize(*owners)
+        graphs = substitute(self.graphs, {n: t.node for n, t in zip(self.holes, owners)})
+        made = [Tensor(fresh(n), device=self.device) for n in graphs]
+        realize(*made)
+        return [t.own for t in made]
 
     def replayed(self, given: list[Tensor]) -> list[Node]:
         "The results, by one call of the schedule."
@@ -241,31 +232,29 @@ node, own = attrgetter("node"), attrgetter("own")
 
 class Frame:
     "What one replay at a time works with: pointers, at whose memory they point, room for results."
-    def __init__(self, capture: Capture):
-        c, s = capture, capture.schedule
+    def __init__(self, c: Capture):
         self.holes, self.blocks, self.taken = c.holes, c.blocks, c.taken
-        memory = [Buffer(s.arena, dtypes.uint8, s.device), *[None] * len(s.made)]
-        memory += [None if b in c.holes else b for b in c.leaves]
-        self.bound = Bound(s, memory, c.variables)
+        arena = Buffer(c.schedule.arena, dtypes.uint8, c.device)
+        known = [None if isinstance(b, Absent) else b for b in c.leaves]
+        memory = [arena, *[None] * len(c.schedule.made), *known]
+        self.bound = Bound(c.schedule, memory, c.variables)
         self.rooms = {i: [] for i in c.fresh}
         self.names, self.counts = [lambda: None] * 2 * len(c.holes), [0] * 2 * len(c.holes)
-
-    def same(self, some: slice, nodes) -> bool:
-        "Whether in these holes are `nodes`, as last time, and nobody came to hold what will change."
-        now = list(map(call, self.names[some]))
-        if not all(map(is_, nodes, now[::2])): return False
-        return not self.taken or holders(now) == self.counts[some]
 
     def look(self, k: int, owners: list[Tensor], get: Callable):
         "Points the holes from `k` on at the memory of `owners`; what will change, nobody else may hold."
         some = slice(2 * k, 2 * (k + len(owners)))
-        if not owners or self.same(some, map(get, owners)): return
+        now = list(map(call, self.names[some]))
+        same = all(map(is_, map(get, owners), now[::2]))
+        if same and (not self.taken or holders(now) == self.counts[some]): return
+        now.clear()
         if len(owners) > 1: return [self.look(j, [t], get) for j, t in enumerate(owners, k)]
-        (t,), hole, i = owners, self.holes[k], self.blocks[k]
-        if isinstance(hole, Var): hole.value = t.own.arg.value
+        t, = owners
+        if t.own.op is Op.VAR: self.holes[k].arg.value = t.own.arg.value
         elif t.buffer is None: realize(t)
-        if i: self.bound.point(i, given_up(t) if i in self.taken else t.buffer)
-        self.names[some] = map(ref, (t.own, *t.own.src, t.own)[:2])
+        if k in self.blocks:
+            self.bound.point(self.blocks[k], given_up(t) if k in self.taken else t.buffer)
+        self.names[some] = map(ref, (t.own, flat(t.own)))
         self.counts[some] = holders(list(map(call, self.names[some])))
 
     def room(self, i: int, x: Node) -> Node:
@@ -275,10 +264,10 @@ class Frame:
             if holders(nodes) == counts: break
         else:
             b = Buffer(x.numel, x.dtype, self.bound.schedule.device)
-            nodes = leaf(b, x.shape), leaf(b, (b.size,))
+            nodes = [leaf(b, x.shape), leaf(b, (b.size,))]
             known[:] = known[-1:] + [(nodes, holders(nodes))]
-        name, flat = nodes
-        if self.bound.blocks[i] is not flat.arg: self.bound.point(i, flat.arg)
+        name, line = nodes
+        if self.bound.blocks[i] is not line.arg: self.bound.point(i, line.arg)
         return name
 
 # %% ../nbs/31_jit.ipynb #e5a08646
@@ -300,7 +289,7 @@ class Jit:
         given, capture = [t for _, t in given.values()], self.captures.get(key)
         if capture is None or not unchanged(capture.edges):
             capture = self.captures[key] = Capture(self.f, args, kwargs, given)
-        plain = capture.risky and capture.tangled(given)
+        plain = (capture.written or capture.risky) and capture.tangled(given)
         return self.f(*args, **kwargs) if plain else capture.run(given)
 
 def jit(f: Callable) -> Jit:
