@@ -177,18 +177,17 @@ class Capture:
     def prepare(self):
         "How the graphs will be computed, and whose memory that takes."
         roots, self.leaves, self.variables = abstract(self.device, self.graphs)
-        at = {b: j for j, b in enumerate(self.leaves)}
         memory = [flat(hole).arg for hole in self.holes]
-        at = {k: at[b] for k, b in enumerate(memory) if b in at}
-        moved = [*enumerate(self.moved, len(self.outputs))]                        # result, hole
-        wishes = tuple((r, at[k]) for r, k in moved if k in at)
+        at = {k: self.leaves.index(b) for k, b in enumerate(memory) if b in self.leaves}
+        owners = [None] * len(self.outputs) + self.moved                 # the hole of each result
+        wishes = tuple((r, at[k]) for r, k in enumerate(owners) if k in at)
         self.schedule = s = schedule_of(self.device, roots, wishes, None)
         first, self.frames = 1 + len(s.made), []
         self.blocks = {k: first + j for k, j in at.items()}
         self.taken = {k for k in self.moved if at.get(k) in s.taken}
         self.moved = [k for k in self.moved if k not in self.taken]
-        needed = [*range(len(self.outputs)), *(r for r, k in moved if k not in self.taken)]
-        self.places = [(s.results[r], self.graphs[r]) for r in needed]
+        results = zip(s.results, self.graphs, owners)
+        self.places = [(i, x) for i, x, k in results if k not in self.taken]
         self.fresh = {i: x for i, x in reversed(self.places) if i < first}
 
     def tangled(self, given: list[Tensor]) -> bool:
@@ -234,12 +233,12 @@ class Frame:
     "What one replay at a time works with: pointers, at whose memory they point, room for results."
     def __init__(self, c: Capture):
         self.holes, self.blocks, self.taken = c.holes, c.blocks, c.taken
-        arena = Buffer(c.schedule.arena, dtypes.uint8, c.device)
-        known = [None if isinstance(b, Absent) else b for b in c.leaves]
-        memory = [arena, *[None] * len(c.schedule.made), *known]
-        self.bound = Bound(c.schedule, memory, c.variables)
+        s, known = c.schedule, [None if isinstance(b, Absent) else b for b in c.leaves]
+        arena = Buffer(s.arena, dtypes.uint8, c.device)
+        self.bound = Bound(s, [arena, *[None] * len(s.made), *known], c.variables)
         self.rooms = {i: [] for i in c.fresh}
-        self.names, self.counts = [lambda: None] * 2 * len(c.holes), [0] * 2 * len(c.holes)
+        self.names = [lambda: None] * 2 * len(c.holes)
+        self.counts = [0] * len(self.names)
 
     def look(self, k: int, owners: list[Tensor], get: Callable):
         "Points the holes from `k` on at the memory of `owners`; what will change, nobody else may hold."
