@@ -68,13 +68,15 @@ class Trace:
     def __enter__(self):
         self.start, self.seen, self.drawn = next(clock), {}, []
         self.gradients = [(t, t.grad) for t in leaves.values()]
-        self.place, stream.log = (stream.seed, stream.drawn), self.drawn
+        self.place = stream.seed, stream.drawn
+        stream.log = self.drawn
         traces.append(self)
         return self
     def __exit__(self, *_):
         "Every tensor, gradient and random number is where it was."
         traces.remove(self)
-        (stream.seed, stream.drawn), stream.log = self.place, None
+        stream.seed, stream.drawn = self.place
+        stream.log = None
         for t, g in self.gradients: t.grad = g
         for t, _, *state in self.seen.values(): t.own, t.was, t.tracked = state
 
