@@ -47,7 +47,9 @@ class Device:
     name = "none"
     def __init_subclass__(cls):
         if "name" in vars(cls): registry[cls.name] = cls
-    def __init__(self): self.realized = WeakKeyDictionary()     # node -> a Buffer, row-major
+    def __init__(self):
+        self.realized = WeakKeyDictionary()     # node -> a Buffer, row-major
+        self.pool = {}                          # bytes -> blocks that came back
     def __getattr__(self, verb: str):
         raise NotOffered(f"the device {self.name!r} does not offer {verb!r}")
 
@@ -65,9 +67,6 @@ def huge_pages(nbytes: int) -> memoryview:
 # %% ../../nbs/09_device.ipynb #6c1ce778
 class HostDevice(Device):
     "A device in the process's own memory: handles are writable Python buffers, reused by size."
-    def __init__(self):
-        super().__init__()
-        self.pool = {}
     def alloc(self, nbytes: int):
         "A writable block of at least `nbytes`, its contents undefined."
         if blocks := self.pool.get(nbytes): return blocks.pop()
