@@ -190,15 +190,25 @@ class Compiler:
             if not built.exists(): raise CompileError(source, "it said nothing, and wrote nothing")
             keep(path, built.read_bytes())
 
-# %% ../../nbs/25_c.ipynb #bc13542a
-POOL = """#include <pthread.h>
+# %% ../../nbs/25_c.ipynb #85b2bae1
+POOL = """#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
 #define NEW {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER}
 #define LOCKED(...) pthread_mutex_lock(&p.lock); __VA_ARGS__; pthread_mutex_unlock(&p.lock);
 typedef void Run(void **, const int *, long, long, _Atomic long long *);
 static struct pool { pthread_mutex_t busy, lock; pthread_cond_t wake;
                      Run *run; void **B; const int *N; long T; _Atomic long long turn, s; } p = NEW;
 void reset(void) { p = (struct pool)NEW; }
+static void pin(long t) {
+#ifdef __linux__
+  cpu_set_t all, one; CPU_ZERO(&one); sched_getaffinity(0, sizeof all, &all);
+  for (int c = 0; c < CPU_SETSIZE; c++) if (CPU_ISSET(c, &all) && t-- == 0) CPU_SET(c, &one);
+  if (CPU_COUNT(&one)) sched_setaffinity(0, sizeof one, &one);
+#endif
+}
 static void *work(void *t) {
+  pin((long)t);
   for (long long seen = 0;; seen++) {
     for (int i = 0; i < 20000 && p.turn == seen;) i++;
     LOCKED(while (p.turn == seen) pthread_cond_wait(&p.wake, &p.lock))
