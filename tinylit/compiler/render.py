@@ -6,7 +6,6 @@
 __all__ = ['SPELLED', 'SUFFIX', 'SPECIAL', 'code', 'lane_code', 'short', 'ctype', 'literal_text', 'CStyle']
 
 # %% ../../nbs/24_render.ipynb #e3662e97
-import math
 from collections.abc import Callable, Iterator
 from itertools import count
 from ..graph.op import ELEMENTWISE, Op
